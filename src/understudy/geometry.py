@@ -1,0 +1,118 @@
+"""Where a convolution looks: kernel, stride, padding and dilation in one or two dimensions."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+DenseConv = nn.Conv1d | nn.Conv2d
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """The geometry of a convolution, apart from its channels and weights."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+    padding_mode: str
+
+    @classmethod
+    def of(cls, conv: DenseConv) -> Geometry:
+        """The geometry of a dense convolution."""
+        return cls(conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.padding_mode)
+
+    @classmethod
+    def pointwise(cls, dims: int) -> Geometry:
+        """One pixel in, one pixel out."""
+        ones = (1,) * dims
+        return cls(ones, ones, (0,) * dims, ones, "zeros")
+
+    @property
+    def dims(self) -> int:
+        """1 or 2."""
+        return len(self.kernel)
+
+    @property
+    def area(self) -> int:
+        """Taps of the kernel."""
+        return math.prod(self.kernel)
+
+    @property
+    def edges(self) -> list[int]:
+        """How much to pad, in the order of F.pad: before and after the last axis, then the one before it."""
+        if self.padding == "valid":
+            pairs = [(0, 0)] * self.dims
+        elif self.padding == "same":
+            totals = [d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True)]
+            pairs = [(total // 2, total - total // 2) for total in totals]
+        else:
+            pairs = [(int(p), int(p)) for p in self.padding]
+        return list(itertools.chain.from_iterable(reversed(pairs)))
+
+    def pad(self, x: Tensor) -> Tensor:
+        """`x` with its border added."""
+        if not any(self.edges):
+            return x
+        return F.pad(x, self.edges, mode="constant" if self.padding_mode == "zeros" else self.padding_mode)
+
+    def output_size(self, x: Tensor) -> list[int]:
+        """Pixels of the output along each axis."""
+        edges = self.edges
+        axes = zip(x.shape[2:], self.kernel, self.stride, self.dilation, strict=True)
+        return [
+            (size + sum(edges[2 * (self.dims - 1 - axis) :][:2]) - d * (k - 1) - 1) // s + 1
+            for axis, (size, k, s, d) in enumerate(axes)
+        ]
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """A dense convolution of this geometry."""
+        run = F.conv1d if self.dims == 1 else F.conv2d
+        if self.padding_mode == "zeros":
+            return run(x, weight, bias, self.stride, self.padding, self.dilation)  # type: ignore[arg-type]
+        return run(self.pad(x), weight, bias, self.stride, 0, self.dilation)
+
+    def pixels(self, x: Tensor) -> Tensor:
+        """The pixels a 1×1 kernel looks at, (batch, channels, …)."""
+        return self.pad(x)[(..., *(slice(None, None, step) for step in self.stride))]
+
+    def patches(self, x: Tensor) -> Tensor:
+        """The patch under the kernel at every output pixel, (batch, channels · area, pixels)."""
+        x = self.pad(x)
+        if self.dims == 2:
+            return F.unfold(x, self.kernel, dilation=self.dilation, stride=self.stride)
+        return F.unfold(
+            x.unsqueeze(2), (1, *self.kernel), dilation=(1, *self.dilation), stride=(1, *self.stride)
+        )
+
+    def dense(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        bias: bool = False,
+        groups: int = 1,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> DenseConv:
+        """A plain convolution of this geometry."""
+        build = nn.Conv1d if self.dims == 1 else nn.Conv2d
+        return build(
+            in_channels,
+            out_channels,
+            self.kernel,  # type: ignore[arg-type]
+            self.stride,  # type: ignore[arg-type]
+            self.padding,  # type: ignore[arg-type]
+            self.dilation,  # type: ignore[arg-type]
+            groups,
+            bias,
+            self.padding_mode,
+            device,
+            dtype,
+        )

@@ -1,0 +1,197 @@
+"""Layers around a transform: bias, kernel, stride, padding and dilation, once for all transforms.
+
+Each has `weight`, the dense weight it stands for, formed on demand: code that reads a layer's weight instead of
+calling the layer (as nn.MultiheadAttention does with its out_proj) still gets the right one.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .geometry import DenseConv, Geometry
+from .transforms import Transform
+
+
+class Layer(nn.Module, abc.ABC):
+    """A stand-in for a dense layer: `transform` does its linear part."""
+
+    transform: Transform
+
+    @property
+    @abc.abstractmethod
+    def weight(self) -> Tensor:
+        """The dense weight, formed from the factors; gradients flow through it."""
+
+    @abc.abstractmethod
+    def merged(self) -> nn.Module:
+        """A plain layer with the same outputs."""
+
+    def ideal_mult_adds(self, positions: int) -> int:
+        """Mult-adds for `positions` output vectors once all that does not depend on the input is done ahead."""
+        transform = self.transform
+        return positions * transform.ideal_mult_adds(
+            transform.in_features, transform.out_features, transform.knob
+        )
+
+
+class Linear(Layer):
+    """y = W x + bias."""
+
+    def __init__(self, transform: Transform, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.transform = transform
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.in_features, self.out_features = transform.in_features, transform.out_features
+
+    @property
+    def weight(self) -> Tensor:
+        """W, (out, in)."""
+        return self.transform.matrix()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to `(..., in)`."""
+        out: Tensor = self.transform(x)
+        return out if self.bias is None else out + self.bias
+
+    def merged(self) -> nn.Linear:
+        """The same map as nn.Linear."""
+        weight = self.weight
+        linear = nn.Linear(
+            self.in_features,
+            self.out_features,
+            bias=self.bias is not None,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
+        _fill_(linear, weight, self.bias)
+        return linear
+
+
+class Conv(Layer):
+    """A convolution whose weight, as a matrix out × in·taps, is structured."""
+
+    def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.transform = transform
+        self.geometry = geometry
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.in_channels = transform.in_features // geometry.area
+        self.out_channels = transform.out_features
+        self.kernel_size, self.stride = geometry.kernel, geometry.stride
+        self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
+
+    @property
+    def weight(self) -> Tensor:
+        """The kernel, (out, in, …)."""
+        return self._kernel(self.transform.matrix())
+
+    def _kernel(self, matrix: Tensor) -> Tensor:
+        return matrix.reshape(-1, self.in_channels, *self.geometry.kernel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to `(batch, in, …)` or `(in, …)`."""
+        if x.dim() == self.geometry.dims + 1:
+            return self._run(x.unsqueeze(0)).squeeze(0)
+        return self._run(x)
+
+    def _run(self, x: Tensor) -> Tensor:
+        geometry = self.geometry
+        if x.dim() != geometry.dims + 2 or x.shape[1] != self.in_channels:
+            sizes = ", …" * geometry.dims
+            raise ValueError(f"expected (batch, {self.in_channels}{sizes}), got {tuple(x.shape)}")
+        size = geometry.output_size(x)
+        if not self.transform.runs_structured(x.shape[0] * math.prod(size)):
+            return geometry.convolve(x, self.weight, self.bias)
+        factors = self.transform.factors()
+        if factors is not None:
+            first, second = factors
+            hidden = geometry.convolve(x, self._kernel(first))
+            ones = (1,) * geometry.dims
+            return Geometry.pointwise(geometry.dims).convolve(hidden, second.reshape(*second.shape, *ones), self.bias)
+        out = self._structured(x).reshape(x.shape[0], self.out_channels, *size)
+        return out if self.bias is None else out + self.bias.reshape(-1, *(1,) * geometry.dims)
+
+    def _structured(self, x: Tensor) -> Tensor:
+        """Apply the transform in the memory layout of the input; the output keeps it."""
+        if self.geometry.area > 1:
+            return self.transform.structured_columns(self.geometry.patches(x))
+        x = self.geometry.pixels(x)
+        if x.stride(1) == 1:  # channels last
+            return self.transform.structured(x.movedim(1, -1)).movedim(-1, 1)
+        return self.transform.structured_columns(x.flatten(2))
+
+    def merged(self) -> DenseConv:
+        """The same map as nn.Conv1d or nn.Conv2d."""
+        return _merged_conv(self.geometry, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Show the geometry when a model is printed."""
+        geometry = self.geometry
+        return f"kernel={geometry.kernel}, stride={geometry.stride}, padding={geometry.padding}"
+
+
+class SeparableConv(Layer):
+    """A depthwise k×k convolution without bias, then a structured pointwise one."""
+
+    def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
+        super().__init__()
+        parameter = next(transform.parameters())
+        self.depthwise = geometry.dense(
+            transform.in_features,
+            transform.in_features,
+            groups=transform.in_features,
+            device=parameter.device,
+            dtype=parameter.dtype,
+        )
+        self.pointwise = Conv(transform, Geometry.pointwise(geometry.dims), bias)
+        self.geometry = geometry
+        self.in_channels, self.out_channels = transform.in_features, transform.out_features
+        self.kernel_size, self.stride = geometry.kernel, geometry.stride
+        self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
+
+    @property
+    def transform(self) -> Transform:  # type: ignore[override]
+        """The pointwise map."""
+        return self.pointwise.transform
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias of the pointwise map."""
+        return self.pointwise.bias
+
+    @property
+    def weight(self) -> Tensor:
+        """W[o,i,…] = pointwise[o,i] · depthwise[i,…]."""
+        return self.pointwise.weight * self.depthwise.weight.transpose(0, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to `(batch, in, …)` or `(in, …)`."""
+        out: Tensor = self.pointwise(self.depthwise(x))
+        return out
+
+    def merged(self) -> DenseConv:
+        """One dense k×k convolution."""
+        return _merged_conv(self.geometry, self.weight, self.bias)
+
+    def ideal_mult_adds(self, positions: int) -> int:
+        """The depthwise taps, then the pointwise map."""
+        return positions * self.in_channels * self.geometry.area + super().ideal_mult_adds(positions)
+
+
+def _merged_conv(geometry: Geometry, weight: Tensor, bias: Tensor | None) -> DenseConv:
+    conv = geometry.dense(
+        weight.shape[1], weight.shape[0], bias=bias is not None, device=weight.device, dtype=weight.dtype
+    )
+    _fill_(conv, weight, bias)
+    return conv
+
+
+@torch.no_grad()
+def _fill_(dense: nn.Linear | DenseConv, weight: Tensor, bias: Tensor | None) -> None:
+    dense.weight.copy_(weight)
+    if bias is not None and dense.bias is not None:
+        dense.bias.copy_(bias)

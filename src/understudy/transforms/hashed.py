@@ -1,0 +1,195 @@
+"""HashedNet: every entry of W reads one of M real weights, chosen by a seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .base import Path, Shapes, Transform, clamp_knob
+
+Indexing = Literal["balanced", "independent"]
+_LARGEST = 2**31 - 1  # an index is int32
+
+
+class Hashed(Transform):
+    """W[i,j] = w[h(i,j)] for M real weights w and a fixed random h.
+
+    Cost: M parameters, in · out mult-adds a vector.
+
+    "balanced" cuts one random permutation of the entries into M nearly equal runs: every weight is used, and
+    its gradient is the sum over a run. "independent", as published, draws each index by itself, which leaves
+    a share of the weights unused. Either way h follows from the seed and is never saved.
+    """
+
+    name = "hashed"
+    knob_name = "weights"
+    options: ClassVar[dict[str, tuple[str, ...]]] = {"indexing": ("balanced", "independent")}
+    weight: nn.Parameter  # (M,)
+    index: Tensor  # entry → weight, int32
+    order: Tensor  # the entries, weight by weight, int32; empty when independent
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        knob: int,
+        *,
+        indexing: Indexing = "balanced",
+        seed: int = 0,
+        path: Path = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if indexing not in self.options["indexing"]:
+            raise ValueError(f"indexing {indexing!r} is not one of {', '.join(self.options['indexing'])}")
+        super().__init__(in_features, out_features, knob, seed=seed, path=path, device=device, dtype=dtype)
+        self.indexing: Indexing = indexing
+        entries = in_features * out_features
+        length = entries if indexing == "balanced" else 0
+        self.register_buffer("index", torch.empty(entries, dtype=torch.int32, device=device), persistent=False)
+        self.register_buffer("order", torch.empty(length, dtype=torch.int32, device=device), persistent=False)
+        self._draw_index_()
+
+    @classmethod
+    def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
+        """Any number of weights up to one an entry."""
+        entries = in_features * out_features
+        return range(1, entries + 1 if entries <= _LARGEST else 1)
+
+    @classmethod
+    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
+        """`scale` of the entries."""
+        return clamp_knob(scale * in_features * out_features, cls.knobs(in_features, out_features))
+
+    @classmethod
+    def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:  # noqa: ARG003
+        """The real weights."""
+        return {"weight": (knob,)}
+
+    @classmethod
+    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:  # noqa: ARG003
+        """Of the dense matrix: hashing saves memory, not work."""
+        return positions * in_features * out_features
+
+    @classmethod
+    def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
+        """A gather multiplies nothing."""
+        return 0
+
+    @staticmethod
+    def expected_unused_share(in_features: int, out_features: int, knob: int) -> float:
+        """Share of the weights that independent indexing leaves unused: (1 − 1/M)^N, near exp(−N/M)."""
+        return float((1 - 1 / knob) ** (in_features * out_features))
+
+    def unused_share(self) -> float:
+        """Share of the weights that no entry reads."""
+        return 1 - self.index.unique().numel() / self.knob
+
+    def _draw_index_(self) -> None:
+        """Fill `index` and `order` from the seed.
+
+        numpy's RandomState is used because its streams are frozen for good: a checkpoint that holds only the
+        seed must find the same index under every later version and on every device.
+        """
+        if self.index.is_meta:
+            return
+        random = np.random.RandomState(self.seed % 2**32)
+        entries = self.index.numel()
+        if self.indexing == "independent":
+            self.index.copy_(torch.from_numpy(random.randint(0, self.knob, entries, dtype=np.int32)))
+            return
+        order = torch.from_numpy(random.permutation(np.arange(entries, dtype=np.int32)))
+        index = torch.empty(entries, dtype=torch.int32)
+        index[order.long()] = torch.arange(self.knob, dtype=torch.int32).repeat_interleave(self._run_lengths())
+        self.order.copy_(order)
+        self.index.copy_(index)
+
+    def _run_lengths(self) -> Tensor:
+        """Entries that each weight serves: ⌈N/M⌉ for the first N mod M weights, ⌊N/M⌋ for the others."""
+        share, longer = divmod(self.index.numel(), self.knob)
+        return share + (torch.arange(self.knob) < longer).long()
+
+    def reset_parameters(self, std: float | None = None, generator: torch.Generator | None = None) -> None:
+        """Draw the weights, and the index anew: after `to_empty` both are needed."""
+        super().reset_parameters(std, generator)
+        if "index" in self._buffers:  # not yet while the base class is being initialised
+            self._draw_index_()
+
+    def matrix(self) -> Tensor:
+        """Gather the weights."""
+        if self.indexing == "independent":
+            entries = self.weight.index_select(0, self.index)
+        else:
+            entries = _BalancedGather.apply(self.weight, self.index, self.order)
+        return entries.reshape(self.out_features, self.in_features)
+
+    def structured(self, x: Tensor) -> Tensor:
+        """There is no cheaper way than the matrix."""
+        return F.linear(x, self.matrix())
+
+    def entry_std(self, std: float) -> float:
+        """Every entry of W is a weight."""
+        return std
+
+    @torch.no_grad()
+    def project_(self, matrix: Tensor) -> None:
+        """The mean of the entries that share a weight: least squares."""
+        entries = matrix.reshape(-1)
+        if self.indexing == "balanced":
+            means = _sum_runs(entries, self.order, self.knob) / self._run_lengths().to(entries)
+        else:
+            sums = entries.new_zeros(self.knob).index_add_(0, self.index, entries)
+            means = sums / self.index.bincount(minlength=self.knob).clamp(min=1)
+        self.weight.copy_(means)
+
+    def spec_options(self) -> dict[str, str]:
+        """How the index is drawn."""
+        return {"indexing": self.indexing}
+
+    def get_extra_state(self) -> Tensor:
+        """What the index follows from, so that a state dict means the same matrix wherever it is loaded."""
+        return torch.tensor([self.seed, self.options["indexing"].index(self.indexing)])
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over the seed of a loaded state dict."""
+        seed, indexing = state.tolist()
+        if self.options["indexing"][indexing] != self.indexing:
+            raise ValueError(f"the state dict has {self.options['indexing'][indexing]} indexing, not {self.indexing}")
+        if seed != self.seed:
+            self.seed = seed
+            self._draw_index_()
+
+
+def _sum_runs(entries: Tensor, order: Tensor, weights: int) -> Tensor:
+    """Sum the entries of each weight: a gather, then two plain sums, the longer runs first."""
+    share, longer = divmod(order.numel(), weights)
+    runs = entries.index_select(0, order)
+    head, tail = runs.split([longer * (share + 1), (weights - longer) * share])
+    return torch.cat([head.reshape(longer, share + 1).sum(1), tail.reshape(weights - longer, share).sum(1)])
+
+
+class _BalancedGather(torch.autograd.Function):
+    """w[index], whose gradient gathers and sums fixed runs instead of scattering: no atomics, deterministic."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weight: Tensor, index: Tensor, order: Tensor) -> Tensor:  # noqa: ARG004
+        return weight.index_select(0, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004
+        weight, _, order = inputs
+        ctx.save_for_backward(order)
+        ctx.weights = weight.numel()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (order,) = ctx.saved_tensors
+        return _sum_runs(gradients[0], order, ctx.weights), None, None

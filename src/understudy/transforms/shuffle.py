@@ -1,0 +1,116 @@
+"""Linear ShuffleNet: two grouped maps with a riffle shuffle between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .base import Shapes, Transform, truncated_svd
+
+
+def bottleneck(out_features: int) -> int:
+    """The width between the two grouped maps: out/4."""
+    return max(1, out_features // 4)
+
+
+class Shuffle(Transform):
+    """W = B2 P B1: block diagonal, riffle shuffle, block diagonal, g blocks each; the bottleneck is b = out/4.
+
+    Cost: (in + out)·b/g parameters and as many mult-adds a vector.
+    """
+
+    name = "shuffle"
+    knob_name = "groups"
+    first: nn.Parameter  # B1, (g, b/g, in/g)
+    second: nn.Parameter  # B2, (g, out/g, b/g)
+
+    @classmethod
+    def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
+        """The group counts that divide all three widths, most groups (cheapest) first."""
+        common = math.gcd(in_features, bottleneck(out_features), out_features)
+        return tuple(groups for groups in range(common, 0, -1) if common % groups == 0)
+
+    @classmethod
+    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
+        """The fewest groups that cost no more than `scale` of one group."""
+        legal = cls.knobs(in_features, out_features)
+        return next((groups for groups in reversed(legal) if groups * scale >= 1), legal[0])
+
+    @classmethod
+    def nearest_knob(cls, in_features: int, out_features: int, knob: int) -> int:
+        """The legal count nearest to `knob`; of two as near, the one with fewer parameters."""
+        if isinstance(knob, bool) or not isinstance(knob, int) or knob < 1:
+            raise ValueError(f"groups {knob!r} is not a whole number of at least 1")
+        return min(cls.knobs(in_features, out_features), key=lambda groups: abs(groups - knob))
+
+    @classmethod
+    def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:
+        """The blocks of B1 and of B2."""
+        middle = bottleneck(out_features) // knob
+        return {"first": (knob, middle, in_features // knob), "second": (knob, out_features // knob, middle)}
+
+    @classmethod
+    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
+        """Two grouped products; the shuffle moves data only."""
+        return positions * (in_features + out_features) * bottleneck(out_features) // knob
+
+    @classmethod
+    def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
+        """B2 applied to the columns of P B1, as one dense matrix."""
+        return out_features * bottleneck(out_features) // knob * in_features
+
+    def structured(self, x: Tensor) -> Tensor:
+        """Grouped convolutions over the vectors laid out as pixels: channels stay the last axis in memory."""
+        groups = self.knob
+        pixels = x.reshape(1, -1, 1, self.in_features).permute(0, 3, 1, 2)  # (1, in, positions, 1)
+        hidden = F.conv2d(pixels, self.first.reshape(-1, self.in_features // groups, 1, 1), groups=groups)
+        hidden = _riffle(hidden.permute(0, 2, 3, 1), groups, dim=-1).permute(0, 3, 1, 2)
+        out = F.conv2d(hidden, self.second.reshape(self.out_features, -1, 1, 1), groups=groups)
+        return out.permute(0, 2, 3, 1).reshape(*x.shape[:-1], self.out_features)
+
+    def structured_columns(self, x: Tensor) -> Tensor:
+        """Batched matrix products over (batch, group): quicker than a grouped convolution in this layout."""
+        batch, _, positions = x.shape
+        groups, middle, width = self.first.shape
+        hidden = torch.matmul(self.first, x.reshape(batch, groups, width, positions))  # (batch, g, b/g, positions)
+        hidden = _riffle(hidden.reshape(batch, groups * middle, positions), groups, dim=1)
+        out = torch.matmul(self.second, hidden.reshape(batch, groups, middle, positions))
+        return out.reshape(batch, self.out_features, positions)
+
+    def matrix(self) -> Tensor:
+        """B2 · (P B1)."""
+        groups, middle, _ = self.first.shape
+        shuffled = _riffle(torch.block_diag(*self.first), groups, dim=0)  # P B1, (b, in)
+        return torch.bmm(self.second, shuffled.reshape(groups, middle, -1)).reshape(self.out_features, -1)
+
+    def entry_std(self, std: float) -> float:
+        """Summed over W, each of b hidden channels joins out/g outputs with in/g inputs."""
+        return float((std * self.knob / bottleneck(self.out_features) ** 0.5) ** 0.5)
+
+    @torch.no_grad()
+    def project_(self, matrix: Tensor) -> None:
+        """Exact: block (k, i) of W depends only on the hidden channels from input group i to output group k."""
+        groups, middle, width = self.first.shape
+        height = self.second.shape[1]
+        source = _riffle(torch.arange(groups * middle), groups, dim=0)  # position after P → channel before it
+        self.first.zero_()
+        self.second.zero_()
+        for out_group, channels in enumerate(source.reshape(groups, middle)):
+            for in_group in range(groups):
+                slots = (channels // middle == in_group).nonzero().flatten()
+                block = matrix[out_group * height :, in_group * width :][:height, :width]
+                left, right = truncated_svd(block, len(slots))
+                used = slots[: right.shape[0]]  # a block has no more directions than its smaller side
+                self.second[out_group][:, used.to(matrix.device)] = left.to(self.second.dtype)
+                self.first[in_group][(channels[used] % middle).to(matrix.device)] = right.to(self.first.dtype)
+
+
+def _riffle(x: Tensor, groups: int, dim: int) -> Tensor:
+    """Interleave `groups` equal runs along `dim`."""
+    return x.unflatten(dim, (groups, -1)).transpose(dim, dim - 1 if dim < 0 else dim + 1).flatten(
+        *((dim - 1, dim) if dim < 0 else (dim, dim + 1))
+    )

@@ -9,6 +9,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 DenseConv = nn.Conv1d | nn.Conv2d
 
@@ -101,18 +102,19 @@ class Geometry:
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> DenseConv:
-        """A plain convolution of this geometry."""
-        build = nn.Conv1d if self.dims == 1 else nn.Conv2d
-        return build(
+        """A plain convolution of this geometry, its weights not set."""
+        conv: DenseConv = skip_init(
+            nn.Conv1d if self.dims == 1 else nn.Conv2d,
             in_channels,
             out_channels,
-            self.kernel,  # type: ignore[arg-type]
-            self.stride,  # type: ignore[arg-type]
-            self.padding,  # type: ignore[arg-type]
-            self.dilation,  # type: ignore[arg-type]
-            groups,
-            bias,
-            self.padding_mode,
-            device,
-            dtype,
+            self.kernel,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=groups,
+            bias=bias,
+            padding_mode=self.padding_mode,
+            device=device,
+            dtype=dtype,
         )
+        return conv

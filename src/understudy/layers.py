@@ -11,6 +11,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from .geometry import DenseConv, Geometry
 from .transforms import Transform
@@ -60,7 +61,8 @@ class Linear(Layer):
     def merged(self) -> nn.Linear:
         """The same map as nn.Linear."""
         weight = self.weight
-        linear = nn.Linear(
+        linear: nn.Linear = skip_init(
+            nn.Linear,
             self.in_features,
             self.out_features,
             bias=self.bias is not None,
@@ -149,9 +151,18 @@ class SeparableConv(Layer):
         )
         self.pointwise = Conv(transform, Geometry.pointwise(geometry.dims), bias)
         self.geometry = geometry
+        self._draw_taps_()
         self.in_channels, self.out_channels = transform.in_features, transform.out_features
         self.kernel_size, self.stride = geometry.kernel, geometry.stride
         self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
+
+    @torch.no_grad()
+    def _draw_taps_(self) -> None:
+        """Random taps that keep the variance of their input, from the transform's seed."""
+        taps = self.depthwise.weight
+        if not taps.is_meta:
+            generator = torch.Generator().manual_seed(self.transform.seed + 1)
+            taps.copy_(torch.randn(taps.shape, generator=generator) / math.sqrt(self.geometry.area))
 
     @property
     def transform(self) -> Transform:  # type: ignore[override]

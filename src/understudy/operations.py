@@ -127,7 +127,7 @@ _FREE = frozenset(
     _log_softmax _native_batch_norm_legit _native_batch_norm_legit_functional
     _native_batch_norm_legit_no_training _prelu_kernel _safe_softmax _softmax _to_copy _unique2
     _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa adaptive_max_pool2d all amax amin
-    aminmax any arange argmax argmin avg_pool2d avg_pool2d_backward avg_pool3d bernoulli bernoulli_
+    aminmax any arange argmax argmin as_strided_ avg_pool2d avg_pool3d bernoulli bernoulli_
     bincount block_diag bucketize cat channel_shuffle col2im constant_pad_nd copy copy_ count_nonzero
     cummax cummin cumprod cumsum embedding empty empty_like empty_permuted empty_strided eq expand_copy
     exponential_ eye fill fill_ flip full full_like gather gelu_ glu grid_sampler_2d hardswish

@@ -209,10 +209,18 @@ def clamp_knob(knob: float, legal: Sequence[int]) -> int:
 
 
 def truncated_svd(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best `(left, right)` of this rank with left · right ≈ matrix; both carry √ of the singular values."""
-    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    root = values[:rank].sqrt()
-    return left[:, :rank] * root, root[:, None] * right[:rank]
+    """The best `(left, right)` of this rank with left · right ≈ matrix; both carry √ of the singular values.
+
+    By the eigenvectors of the smaller Gram matrix, in double precision: many times quicker than a full SVD.
+    """
+    if matrix.shape[0] > matrix.shape[1]:
+        right, left = truncated_svd(matrix.T, rank)
+        return left.T, right.T
+    precise = matrix.double()
+    basis = torch.linalg.eigh(precise @ precise.T).eigenvectors.flip(-1)[:, :rank]  # the leading directions
+    rest = basis.T @ precise
+    root = rest.norm(dim=1).sqrt().clamp(min=torch.finfo(torch.float64).tiny)
+    return (basis * root).to(matrix.dtype), (rest / root[:, None]).to(matrix.dtype)
 
 
 def balance_(*parameters: Tensor) -> None:

@@ -1,0 +1,5 @@
+"""`python -m understudy`."""
+
+from .cli import main
+
+main()

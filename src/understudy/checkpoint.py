@@ -1,0 +1,128 @@
+"""Networks on disk: one safetensors file with the weights and, in its header, what stands in where."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from .layers import Conv, Layer, SeparableConv
+from .plan import Replacement, Spec, Way
+from .sites import Kind
+from .substitute import build_layers, exchange
+
+_KEY, _VERSION = "understudy", 1
+# The order in which safetensors lays tensors out: by dtype, the last of these first, then by name.
+_DTYPES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int32: "I32",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.int64: "I64",
+}
+
+
+def save(model: nn.Module, path: str | Path) -> None:
+    """Write a network, substituted or not; fixed random indices are stored as their seeds, nothing is pickled.
+
+    The file appears whole or not at all: it is written beside its place and then renamed.
+    """
+    tensors, header = _contents(model)
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    try:
+        save_file({key: t.detach().contiguous() for key, t in tensors.items()}, name, metadata={_KEY: header})
+        Path(name).replace(target)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def load(path: str | Path, model: nn.Module) -> nn.Module:
+    """A copy of the dense network `model` with the stand-ins and the weights of a file that `save` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            state: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+    header = json.loads(metadata.get(_KEY, '{"version": 1, "layers": [], "aliases": {}}'))
+    if header["version"] != _VERSION:
+        raise ValueError(f"{path} has version {header['version']!r}; this understudy reads version {_VERSION}")
+    layers = build_layers(model, [Replacement.from_dict(layer) for layer in header["layers"]], init="fresh")
+    student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
+    student.load_state_dict(state | {alias: state[name] for alias, name in header["aliases"].items()})
+    return student
+
+
+def file_size(model: nn.Module) -> int:
+    """Bytes of the file that `save` would write, header included, without writing it."""
+    tensors, header = _contents(model)
+    entries: dict[str, object] = {"__metadata__": {_KEY: header}}
+    order = list(_DTYPES)
+    offset = 0
+    for key, tensor in sorted(tensors.items(), key=lambda item: (-order.index(item[1].dtype), item[0])):
+        end = offset + tensor.numel() * tensor.element_size()
+        entries[key] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    length = len(json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode())
+    return 8 + math.ceil(length / 8) * 8 + offset
+
+
+def _contents(model: nn.Module) -> tuple[dict[str, Tensor], str]:
+    """The tensors to store, each once, and the header that says what they belong to."""
+    tensors: dict[str, Tensor] = {}
+    first_names: dict[int, str] = {}
+    aliases: dict[str, str] = {}
+    state: Mapping[str, object] = model.state_dict(keep_vars=True)
+    for key, value in state.items():
+        if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{key!r} is {kind}, which safetensors cannot hold")
+        if id(value) in first_names:
+            aliases[key] = first_names[id(value)]
+        else:
+            first_names[id(value)] = key
+            tensors[key] = value
+    layers = [dataclasses.asdict(replacement) for replacement in replacements(model)]
+    return tensors, json.dumps({"version": _VERSION, "layers": layers, "aliases": aliases})
+
+
+def replacements(model: nn.Module) -> list[Replacement]:
+    """What stands in where in a substituted network."""
+    found: list[Replacement] = []
+    parts: set[nn.Module] = set()  # the pointwise layer of a separable one is not a replacement of its own
+    for path, module in model.named_modules():
+        if isinstance(module, Layer) and module not in parts:
+            parts.update(module.modules())
+            found.append(_replacement(path, module))
+    return found
+
+
+def _replacement(path: str, layer: Layer) -> Replacement:
+    transform = layer.transform
+    kind: Kind = "linear"
+    way: Way = "pointwise"
+    kernel: tuple[int, ...] = ()
+    in_features = transform.in_features
+    if isinstance(layer, Conv | SeparableConv):
+        kernel, in_features = layer.geometry.kernel, layer.in_channels
+        kind = "conv1d" if layer.geometry.dims == 1 else "conv2d"
+        if layer.geometry.area > 1:
+            way = "separable" if isinstance(layer, SeparableConv) else "unfolded"
+    spec = Spec(transform.name, transform.knob, transform.seed, transform.spec_options())
+    return Replacement(path, kind, in_features, transform.out_features, kernel, way, spec)

@@ -1,0 +1,55 @@
+"""Counts as people write them: 17.6M, 0.53G, 4_350_000."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
+
+
+def parse_count(text: str | float) -> int:
+    """`"17.6M"` → 17600000; a whole number is taken as it is."""
+    if isinstance(text, bool):
+        raise ValueError(f"{text!r} is not a count: write a whole number, or one such as 17.6M")
+    if isinstance(text, int):
+        count: float = text
+    elif isinstance(text, float):
+        if not math.isfinite(text) or text != int(text):
+            raise ValueError(f"{text!r} is not a whole number (a share of the network is given by ratio=)")
+        count = text
+    else:
+        match = re.fullmatch(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-z]?)\s*", str(text).lower())
+        if match is None or match[2] not in _UNITS:
+            raise ValueError(f"{text!r} is not a count: write a whole number, or one such as 600k, 17.6M, 0.53G")
+        count = round(float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]])
+    if count < 1:
+        raise ValueError(f"{text!r} is not a count of at least 1")
+    return int(count)
+
+
+def format_count(count: int | None) -> str:
+    """36479194 → `36.48M`; an unknown count is `–`."""
+    if count is None:
+        return "–"
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if abs(count) >= 0.9995 * size:
+            scaled = count / size
+            return f"{scaled:.{2 if abs(scaled) < 100 else 1}f}{unit}"
+    return str(count)
+
+
+def format_bytes(count: int) -> str:
+    """70400000 → `70.4 MB`, in powers of ten."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def format_share(part: int | None, whole: int | None) -> str:
+    """Part of a whole in percent."""
+    if part is None or not whole:
+        return "–"
+    share = 100 * part / whole
+    return f"{share:.1f} %" if share >= 1 else f"{share:.2g} %"

@@ -1,0 +1,247 @@
+"""Where a network can be substituted: model → sites, with the reason for each that is passed over."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import difflib
+import fnmatch
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal, overload
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from .layers import Layer
+from .quantities import format_count
+from .tables import render, table
+from .trace import Example, Trace, trace
+
+Kind = Literal["linear", "conv1d", "conv2d", "other"]
+_DENSE: dict[type[nn.Module], Kind] = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """One module that holds a weight matrix; `skip` says why it is not substituted, and is None if it is."""
+
+    path: str
+    kind: Kind
+    type: str
+    in_features: int
+    out_features: int
+    kernel: tuple[int, ...]
+    params: int  # of the weight, without the bias
+    positions: tuple[int, ...] | None  # output vectors of each call; None without an example
+    weight_reads: int  # uses of the weight by another module, as nn.MultiheadAttention does with its out_proj
+    mult_adds: int | None
+    skip: str | None
+
+    @property
+    def area(self) -> int:
+        """Taps of the kernel; 1 for a linear layer."""
+        return math.prod(self.kernel)
+
+    @property
+    def shape(self) -> str:
+        """`3×3 160 → 320` or `512 → 10`."""
+        window = "×".join(map(str, self.kernel)) + " " if self.kernel else ""
+        return f"{window}{self.in_features} → {self.out_features}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sites(Sequence[Site]):
+    """All sites of a network, in the order in which it registers them."""
+
+    model: str
+    items: tuple[Site, ...]
+    params: int  # of the whole network
+    mult_adds: int | None  # of the whole network
+
+    @property
+    def chosen(self) -> list[Site]:
+        """Those that will be substituted."""
+        return [site for site in self.items if site.skip is None]
+
+    @overload
+    def __getitem__(self, index: int) -> Site: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Site, ...]: ...
+    def __getitem__(self, index: int | slice) -> Site | tuple[Site, ...]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(self.items)
+
+    def __str__(self) -> str:
+        return render(self.__rich__())
+
+    def __rich__(self) -> object:  # noqa: PLW3201
+        rows = (
+            (
+                site.path or "(the network itself)",
+                site.type,
+                site.shape,
+                format_count(site.params),
+                format_count(site.mult_adds),
+                "yes" if site.skip is None else f"no: {site.skip}",
+            )
+            for site in self.items
+        )
+        chosen = self.chosen
+        return table(
+            ["module", "type", "shape", ">parameters", ">mult-adds", "substituted"],
+            rows,
+            caption=f"{len(chosen)} of {len(self)} sites, holding {format_count(sum(s.params for s in chosen))} of "
+            f"{format_count(self.params)} parameters",
+        )
+
+
+def sites(
+    model: nn.Module,
+    example: Example | None = None,
+    *,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    meta: bool = True,
+) -> Sites:
+    """List every module with a weight matrix and whether it will be substituted. The model is not changed.
+
+    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, but for the first convolution and the last layer.
+    `include` names what is wanted instead, `exclude` what is not: glob patterns on module paths ("layer1",
+    "*.conv2") and type names ("Linear"). With an `example` input the mult-adds of each site are counted.
+    """
+    record = trace(model, example, meta=meta) if example is not None else None
+    found = [
+        _site(path, module, record, obstacle(path, module, model))
+        for path, module in model.named_modules()
+        if _holds_matrix(path, module, model)
+    ]
+    chosen = _select(found, include, exclude)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    return Sites(
+        model=type(model).__name__,
+        items=tuple(chosen),
+        params=total,
+        mult_adds=record.mult_adds.total() if record else None,
+    )
+
+
+def kind_of(module: nn.Module) -> Kind:
+    """Which dense layer a module is, if it is one."""
+    return next((kind for dense, kind in _DENSE.items() if isinstance(module, dense)), "other")
+
+
+def _holds_matrix(path: str, module: nn.Module, model: nn.Module) -> bool:
+    parts = path.split(".") if path else []
+    inside = (model.get_submodule(".".join(parts[:depth])) for depth in range(len(parts)))
+    if any(isinstance(ancestor, Layer) for ancestor in inside):
+        return False
+    matrices = (p for p in module.parameters(recurse=False) if is_lazy(p) or p.dim() >= 2)
+    return isinstance(module, Layer) or any(True for _ in matrices)
+
+
+def obstacle(path: str, module: nn.Module, model: nn.Module) -> str | None:
+    """Why a module cannot be substituted, whatever the caller asks for."""
+    if isinstance(module, Layer):
+        return "already substituted"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return "an embedding looks rows up and multiplies nothing"
+    if isinstance(module, nn.MultiheadAttention):
+        return "keeps its projections as bare parameters, not as modules (its out_proj is a site)"
+    kind = kind_of(module)
+    if kind == "other":
+        return f"{type(module).__module__}.{type(module).__name__} is not torch's Linear, Conv1d or Conv2d"
+    if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+        return "its shape is not known before its first call"
+    dense = next(base for base in _DENSE if isinstance(module, base))
+    own = [name for name in ("forward", "_conv_forward") if getattr(type(module), name, None) != getattr(dense, name, None)]
+    if own:
+        return f"{type(module).__name__} computes in its own way"
+    names = {name for name, _ in module.named_parameters()}
+    if not names <= {"weight", "bias"} or "weight" not in names:
+        return f"its weight is computed from {', '.join(sorted(names - {'bias'})) or 'elsewhere'}"
+    weight = module.get_parameter("weight")
+    if not weight.is_floating_point():
+        return f"its weight is {weight.dtype}, not floating point"
+    owners = [
+        other or "the network itself"
+        for other, candidate in model.named_modules()
+        if other != path and any(p is weight for p in candidate.parameters(recurse=False))
+    ]
+    if owners:
+        return f"its weight is shared with {owners[0]}"
+    if isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups > 1:
+        depthwise = module.groups == module.in_channels
+        return "already depthwise" if depthwise else f"grouped ({module.groups} groups)"
+    return None
+
+
+def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) -> Site:
+    kernel: tuple[int, ...] = ()
+    in_features = out_features = params = 0
+    matrices = [p for p in module.parameters() if not is_lazy(p) and p.dim() >= 2]
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        kernel = module.kernel_size
+        in_features, out_features = module.in_channels, module.out_channels
+    elif matrices and not isinstance(module, Layer):
+        out_features, in_features = matrices[0].shape[0], matrices[0].shape[1]
+    params = sum(p.numel() for p in matrices)
+    positions = None
+    if record is not None:
+        positions = tuple(math.prod(shape) // max(1, out_features) for shape in record.outputs.get(path, []))
+    return Site(
+        path=path,
+        kind=kind_of(module),
+        type=type(module).__name__,
+        in_features=in_features,
+        out_features=out_features,
+        kernel=kernel,
+        params=params,
+        positions=positions,
+        weight_reads=record.weight_reads[path] if record else 0,
+        mult_adds=record.mult_adds[path] if record else None,
+        skip=skip,
+    )
+
+
+def _select(found: list[Site], include: Sequence[str] | None, exclude: Sequence[str] | None) -> list[Site]:
+    for label, patterns in (("include", include), ("exclude", exclude)):
+        if isinstance(patterns, str):
+            raise TypeError(f"{label} is {patterns!r}; give a list of patterns: [{patterns!r}]")
+        for pattern in patterns or ():
+            if not any(_matches(pattern, site) for site in found):
+                raise ValueError(f"{label} pattern {pattern!r} matches no site; {_nearest(pattern, found)}")
+    by_default: dict[str, str] = {}
+    dense = [site for site in found if site.kind != "other"]
+    if include is None and len(dense) > 1:
+        by_default[dense[-1].path] = "the last layer, excluded by default"
+        stem = next((site for site in dense if site.kind != "linear"), None)
+        if stem is not None:
+            by_default[stem.path] = "the first convolution, excluded by default"
+    chosen = []
+    for site in found:
+        skip = site.skip or by_default.get(site.path)
+        if skip is None and include is not None and not any(_matches(pattern, site) for pattern in include):
+            skip = "not included"
+        if skip is None:
+            skip = next((f"excluded by {p!r}" for p in exclude or () if _matches(p, site)), None)
+        chosen.append(dataclasses.replace(site, skip=skip))
+    return chosen
+
+
+def _matches(pattern: str, site: Site) -> bool:
+    """Whether a pattern names the module, a module that holds it, or its type."""
+    parts = site.path.split(".")
+    prefixes = (".".join(parts[: depth + 1]) for depth in range(len(parts)))
+    return fnmatch.fnmatchcase(site.type, pattern) or any(fnmatch.fnmatchcase(p, pattern) for p in prefixes)
+
+
+def _nearest(pattern: str, found: list[Site]) -> str:
+    names = list(collections.OrderedDict.fromkeys([s.path for s in found] + [s.type for s in found]))
+    near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
+    return f"the nearest are {', '.join(map(repr, near))}"

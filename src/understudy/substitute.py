@@ -1,0 +1,163 @@
+"""model + Plan → model with stand-ins; and back to plain layers."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from .geometry import Geometry
+from .layers import Conv, Layer, Linear, SeparableConv
+from .plan import Plan, Replacement
+from .sites import kind_of, obstacle
+
+Init = Literal["project", "fresh"]
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+)
+
+
+def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
+    """A copy of `model` with the plan's stand-ins; `model` is untouched.
+
+    `init="project"` fits each stand-in to the weights it replaces, which is what a trained network needs;
+    `init="fresh"` draws new weights with the same variance, to train from scratch.
+    """
+    made = build_layers(model, plan.layers, init)
+    return exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
+
+
+def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
+    """The same in place, all or nothing; returns `model`."""
+    made = build_layers(model, plan.layers, init)
+    if "" in made:
+        raise ValueError(f"{type(model).__name__} is itself the site: use substitute(), which returns a new module")
+    _replace_(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
+    return model
+
+
+@torch.no_grad()
+def merge(model: nn.Module) -> nn.Module:
+    """A copy of `model` in which every stand-in is a plain nn.Linear, nn.Conv1d or nn.Conv2d, same outputs."""
+    made: dict[int, nn.Module] = {}
+    for module in model.modules():
+        if isinstance(module, Layer):
+            made[id(module)] = _adopt(module, module.merged())
+    return exchange(model, made)
+
+
+def build_layers(model: nn.Module, layers: Iterable[Replacement], init: Init) -> dict[str, Layer]:
+    """The stand-ins of a plan by path, checked against the model, which is not changed."""
+    if init not in get_args(Init):
+        raise ValueError(f"init {init!r} is not one of {', '.join(get_args(Init))}")
+    planned = [layer for layer in layers if layer.spec is not None]
+    modules = dict(model.named_modules(remove_duplicate=False))
+    problems = [problem for layer in planned if (problem := _mismatch(layer, modules, model))]
+    if problems:
+        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+        raise ValueError(f"the plan does not fit {type(model).__name__}: {'; '.join(problems[:3])}{more}")
+    return {layer.path: _build(layer, modules[layer.path], init) for layer in planned}
+
+
+def _mismatch(layer: Replacement, modules: dict[str, nn.Module], model: nn.Module) -> str | None:
+    """Why a module is not the one that was planned for, or cannot be replaced."""
+    module = modules.get(layer.path)
+    if module is None:
+        near = difflib.get_close_matches(layer.path, modules, n=1)
+        return f"no module {layer.path!r}" + (f" (the nearest is {near[0]!r})" if near else "")
+    reason = obstacle(layer.path, module, model)
+    if reason is not None:
+        return f"{layer.path!r}: {reason}"
+    weight = module.get_parameter("weight")
+    planned = (layer.out_features, layer.in_features, *layer.kernel)
+    if kind_of(module) != layer.kind or tuple(weight.shape) != planned:
+        return f"{layer.path!r} is a {kind_of(module)} with weight {tuple(weight.shape)}, not a {layer.kind} with {planned}"
+    if not weight.is_meta and not bool(weight.isfinite().all()):
+        return f"the weight of {layer.path!r} holds NaN or infinite values"
+    return None
+
+
+@torch.no_grad()
+def _build(planned: Replacement, module: nn.Module, init: Init) -> Layer:
+    assert planned.spec is not None
+    weight = module.get_parameter("weight")
+    transform = planned.spec.build(
+        planned.matrix_in_features, planned.out_features, device=weight.device, dtype=weight.dtype
+    )
+    bias = module._parameters.get("bias")
+    layer: Layer
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        wrap = SeparableConv if planned.way == "separable" else Conv
+        layer = wrap(transform, Geometry.of(module), bias)
+    else:
+        layer = Linear(transform, bias)
+    if not weight.is_meta:
+        precise = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+        _initialise_(layer, precise, init)
+    for parameter in layer.parameters():
+        parameter.requires_grad_(weight.requires_grad)
+    if bias is not None and layer.bias is not None:
+        layer.bias.requires_grad_(bias.requires_grad)
+    _adopt(module, layer)
+    return layer
+
+
+def _initialise_(layer: Layer, weight: Tensor, init: Init) -> None:
+    """Give a layer the weights that `init` asks for, from the dense weight it replaces."""
+    std = float(weight.square().mean().sqrt())
+    if isinstance(layer, SeparableConv):
+        if init == "project":
+            pointwise, depthwise = separate(weight)
+            layer.transform.project_(pointwise)
+            layer.depthwise.weight.copy_(depthwise)
+        else:  # the taps keep the variance of their input, so the rest falls to the pointwise map
+            layer.transform.reset_parameters(std * math.sqrt(layer.geometry.area) or None)
+    elif init == "project":
+        layer.transform.project_(weight.flatten(1))
+    else:
+        layer.transform.reset_parameters(std or None)
+
+
+def separate(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The best pointwise (out, in) and depthwise (in, 1, …) weights of a dense kernel (out, in, …).
+
+    Each input channel has its own problem: the nearest rank-one matrix to out × taps.
+    """
+    per_channel = weight.flatten(2).transpose(0, 1)  # (in, out, taps)
+    taps = torch.linalg.eigh(per_channel.mT @ per_channel).eigenvectors[..., -1]  # (in, taps)
+    pointwise = (per_channel @ taps[..., None])[..., 0].T
+    return pointwise, taps.reshape(weight.shape[1], 1, *weight.shape[2:])
+
+
+def _adopt(old: nn.Module, new: nn.Module) -> nn.Module:
+    """Hand the mode and the hooks of a module over to the one that takes its place."""
+    new.train(old.training)
+    for name in _HOOKS:
+        setattr(new, name, copy.copy(getattr(old, name)))
+    return new
+
+
+def exchange(model: nn.Module, made: dict[int, nn.Module] | dict[int, Layer]) -> nn.Module:
+    """A deep copy of `model` with some modules exchanged; what is exchanged is not copied first."""
+    memo: dict[int, object] = dict(made)
+    return copy.deepcopy(model, memo)
+
+
+def _replace_(model: nn.Module, made: dict[int, Layer]) -> None:
+    """Exchange modules wherever they are registered, so that a shared module stays shared."""
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if id(child) in made:
+                setattr(parent, name, made[id(child)])

@@ -5,7 +5,8 @@ from .checkpoint import load, save
 from .cost import Cost, cost
 from .models import create_model, example_input, list_models
 from .operations import UnknownOperationError
-from .plan import Plan, plan
+from .plan import Plan
+from .planner import plan
 from .sites import Site, Sites, sites
 from .substitute import merge, substitute, substitute_
 from .transforms import Transform, transforms

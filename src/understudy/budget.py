@@ -1,4 +1,4 @@
-"""Spend a budget over layers: one shared scale first, then what is left layer by layer. Whole numbers only."""
+"""Spend a budget over layers: one shared scale first, then what is left layer by layer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BudgetError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Ladder:
-    """What one layer may cost: rungs are its knobs, cheapest first, up to the last that is worth its price."""
+    """What one layer may cost: its knobs, cheapest first, up to the last that is worth its price."""
 
     knobs: Sequence[int]
     top: int  # index of the highest affordable knob
@@ -74,7 +74,9 @@ def spend(ladders: Sequence[Ladder], fixed: int, budget: int, unit: str) -> list
     left = budget - total(rungs)
     climbed, unspent = _climb(ladders, rungs, left, coarse_first=False)
     if unspent > _WASTE * budget:
-        climbed, unspent = min((climbed, unspent), _climb(ladders, rungs, left, coarse_first=True), key=_unspent)
+        climbed, unspent = min(
+            (climbed, unspent), _climb(ladders, rungs, left, coarse_first=True), key=_unspent
+        )
     return [ladder.knobs[rung] for ladder, rung in zip(ladders, climbed, strict=True)]
 
 
@@ -85,11 +87,13 @@ def _unspent(climb: tuple[list[int], int]) -> int:
     return climb[1]
 
 
-def _climb(ladders: Sequence[Ladder], start: Sequence[int], left: int, *, coarse_first: bool) -> tuple[list[int], int]:
+def _climb(
+    ladders: Sequence[Ladder], start: Sequence[int], left: int, *, coarse_first: bool
+) -> tuple[list[int], int]:
     """Raise rungs one at a time, round by round, while any step fits; returns them and what is left.
 
-    Layers take turns in the order of the network, or those with the largest step first: the fine steps then fill
-    what the coarse ones leave.
+    Layers take turns in the order of the network, or those with the largest step first: the fine steps
+    then fill what the coarse ones leave.
     """
     rungs = list(start)
     climbing = True

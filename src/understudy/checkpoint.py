@@ -37,7 +37,7 @@ _DTYPES = {
 
 
 def save(model: nn.Module, path: str | Path) -> None:
-    """Write a network, substituted or not; fixed random indices are stored as their seeds, nothing is pickled.
+    """Write a network, substituted or not. Fixed random indices are stored as seeds; nothing is pickled.
 
     The file appears whole or not at all: it is written beside its place and then renamed.
     """
@@ -62,7 +62,9 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
     header = json.loads(metadata.get(_KEY, '{"version": 1, "layers": [], "aliases": {}}'))
     if header["version"] != _VERSION:
-        raise ValueError(f"{path} has version {header['version']!r}; this understudy reads version {_VERSION}")
+        raise ValueError(
+            f"{path} has version {header['version']!r}; this understudy reads version {_VERSION}"
+        )
     layers = build_layers(model, [Replacement.from_dict(layer) for layer in header["layers"]], init="fresh")
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     student.load_state_dict(state | {alias: state[name] for alias, name in header["aliases"].items()})
@@ -77,7 +79,11 @@ def file_size(model: nn.Module) -> int:
     offset = 0
     for key, tensor in sorted(tensors.items(), key=lambda item: (-order.index(item[1].dtype), item[0])):
         end = offset + tensor.numel() * tensor.element_size()
-        entries[key] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        entries[key] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
         offset = end
     length = len(json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode())
     return 8 + math.ceil(length / 8) * 8 + offset

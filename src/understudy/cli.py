@@ -22,7 +22,7 @@ from .cost import cost as count_cost
 from .models import create_model, example_input
 from .operations import UnknownOperationError
 from .plan import Plan
-from .plan import plan as make_plan
+from .planner import plan as make_plan
 from .quantities import format_count, format_share
 from .sites import sites as find_sites
 from .substitute import substitute
@@ -31,7 +31,7 @@ from .trace import Example
 from .transforms import transforms as known_transforms
 
 app = typer.Typer(
-    help="Replace the linear parts of a network by structured stand-ins, and count truthfully what they cost.",
+    help="Replace the linear parts of a network by structured stand-ins; count truthfully what they cost.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -56,15 +56,23 @@ Model = Annotated[
 ]
 Input = Annotated[
     str | None,
-    typer.Option("--input", help="Shape of one input, such as 3,224,224; for text the length, such as 128.", show_default=False),
+    typer.Option(
+        "--input",
+        help="Shape of one input, such as 3,224,224; for text the length, such as 128.",
+        show_default=False,
+    ),
 ]
 Include = Annotated[
     list[str] | None,
-    typer.Option(help="Only modules whose path or type matches this pattern; may be repeated.", show_default=False),
+    typer.Option(
+        help="Only modules whose path or type matches this pattern; may be repeated.", show_default=False
+    ),
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option(help="No module whose path or type matches this pattern; may be repeated.", show_default=False),
+    typer.Option(
+        help="No module whose path or type matches this pattern; may be repeated.", show_default=False
+    ),
 ]
 Spatial = Annotated[SpatialChoice, typer.Option(help="How a k×k convolution is substituted.")]
 
@@ -97,7 +105,9 @@ def _print(what: Any) -> None:
 
 @app.callback(invoke_without_command=True)
 def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
+    ] = False,
 ) -> None:
     if version:
         typer.echo(__version__)
@@ -116,7 +126,7 @@ def transforms() -> None:
 
 
 @app.command()
-def sites(model: Model, input: Input = None, include: Include = None, exclude: Exclude = None) -> None:  # noqa: A002
+def sites(model: Model, input: Input = None, include: Include = None, exclude: Exclude = None) -> None:
     """Show what can be substituted in MODEL, what it costs now, and why the rest is passed over."""
     network, example = _network(model, input)
     _print(find_sites(network, example, include=include, exclude=exclude))
@@ -125,22 +135,49 @@ def sites(model: Model, input: Input = None, include: Include = None, exclude: E
 @app.command()
 def plan(
     model: Model,
-    transform: Annotated[str | None, typer.Option("--transform", "-t", help="Which transform; see `understudy transforms`.", show_default=False)] = None,
-    params: Annotated[str | None, typer.Option(help="At most so many parameters in the whole network, such as 17.6M.", show_default=False)] = None,
-    mult_adds: Annotated[str | None, typer.Option(help="At most so many mult-adds in the whole network, such as 0.5G.", show_default=False)] = None,
-    ratio: Annotated[float | None, typer.Option(help="At most this share of the network's parameters, such as 0.1.", show_default=False)] = None,
-    scale: Annotated[float | None, typer.Option(help="One normalised setting in 0..1 for all layers.", show_default=False)] = None,
-    knob: Annotated[int | None, typer.Option(help="One knob (rank, groups, …) for all layers.", show_default=False)] = None,
+    transform: Annotated[
+        str | None,
+        typer.Option(
+            "--transform", "-t", help="Which transform; see `understudy transforms`.", show_default=False
+        ),
+    ] = None,
+    params: Annotated[
+        str | None,
+        typer.Option(
+            help="At most so many parameters in the whole network, such as 17.6M.", show_default=False
+        ),
+    ] = None,
+    mult_adds: Annotated[
+        str | None,
+        typer.Option(
+            help="At most so many mult-adds in the whole network, such as 0.5G.", show_default=False
+        ),
+    ] = None,
+    ratio: Annotated[
+        float | None,
+        typer.Option(help="At most this share of the network's parameters, such as 0.1.", show_default=False),
+    ] = None,
+    scale: Annotated[
+        float | None, typer.Option(help="One normalised setting in 0..1 for all layers.", show_default=False)
+    ] = None,
+    knob: Annotated[
+        int | None, typer.Option(help="One knob (rank, groups, …) for all layers.", show_default=False)
+    ] = None,
     all_transforms: Annotated[bool, typer.Option("--all", help="Every transform side by side.")] = False,
     spatial: Spatial = SpatialChoice.separable,
-    input: Input = None,  # noqa: A002
+    input: Input = None,
     include: Include = None,
     exclude: Exclude = None,
     seed: Annotated[int, typer.Option(help="Seed of fixed random choices and fresh weights.")] = 0,
-    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the transform, such as indexing=independent.", show_default=False)] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the plan to this file.", show_default=False)] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE for the transform, such as indexing=independent.", show_default=False),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the plan to this file.", show_default=False)
+    ] = None,
 ) -> None:
-    """Choose a knob for every layer so that MODEL meets a budget; nothing is trained and no weight is made."""
+    """Choose a knob for every layer so that MODEL meets a budget; nothing is trained, no weight is made."""
     if (transform is None) != all_transforms:
         raise ValueError("give either --transform NAME or --all")
     network, example = _network(model, input)
@@ -169,7 +206,10 @@ def plan(
             plans[name] = str(error)
     _print_comparison(model, survey.params, survey.mult_adds, plans)
     if json_file is not None:
-        records = {name: json.loads(p.to_json()) if isinstance(p, Plan) else {"unreachable": p} for name, p in plans.items()}
+        records = {
+            name: json.loads(p.to_json()) if isinstance(p, Plan) else {"unreachable": p}
+            for name, p in plans.items()
+        }
         json_file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
 
@@ -195,11 +235,20 @@ def _print_comparison(model: str, params: int, mult_adds: int | None, plans: dic
         )
     _print(
         table(
-            ["transform", "knobs", ">parameters", ">of dense", ">mult-adds", ">ideal", ">dense matrices", "note"],
+            [
+                "transform",
+                "knobs",
+                ">parameters",
+                ">of dense",
+                ">mult-adds",
+                ">ideal",
+                ">dense matrices",
+                "note",
+            ],
             rows,
             title=model,
-            caption="mult-adds: as executed for one input, forming matrices included. ideal: with that done ahead. "
-            "dense matrices: had every structured matrix been stored dense.",
+            caption="mult-adds: as executed for one input, forming matrices included. "
+            "ideal: with that done ahead. dense matrices: had every structured matrix been stored dense.",
         )
     )
 
@@ -207,8 +256,10 @@ def _print_comparison(model: str, params: int, mult_adds: int | None, plans: dic
 @app.command()
 def cost(
     model: Model,
-    plan_file: Annotated[Path | None, typer.Option("--plan", help="Substitute by this plan first.", show_default=False)] = None,
-    input: Input = None,  # noqa: A002
+    plan_file: Annotated[
+        Path | None, typer.Option("--plan", help="Substitute by this plan first.", show_default=False)
+    ] = None,
+    input: Input = None,
 ) -> None:
     """Count parameters, mult-adds and bytes on disk of MODEL, layer by layer, by tracing what runs."""
     network, example = _network(model, input)

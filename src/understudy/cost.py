@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -13,6 +13,9 @@ from .layers import Layer
 from .quantities import format_bytes, format_count, format_share
 from .tables import render, table
 from .trace import Example, trace
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +34,8 @@ class LayerCost:
 class Cost:
     """What a network costs for one example: printable, and the sum of its layers.
 
-    `mult_adds` is what ran, forming matrices included. `ideal_mult_adds` leaves out what does not depend on the
-    input and could be done ahead. `bytes` is the size of the file that `understudy.save` writes.
+    `mult_adds` is what ran, forming matrices included. `ideal_mult_adds` leaves out what does not depend
+    on the input and could be done ahead. `bytes` is the size of the file that `understudy.save` writes.
     """
 
     model: str
@@ -45,7 +48,7 @@ class Cost:
     def __str__(self) -> str:
         return render(self.__rich__())
 
-    def __rich__(self) -> Any:  # noqa: PLW3201
+    def __rich__(self) -> Table:
         rows = [
             (
                 layer.path or "(the network itself)",
@@ -104,7 +107,7 @@ def _own_tensors(module: nn.Module, counted: set[int], *, recurse: bool) -> tupl
     if recurse:
         module.state_dict(destination=own, keep_vars=True)
     else:
-        module._save_to_state_dict(own, "", True)  # type: ignore[no-untyped-call]
+        module._save_to_state_dict(own, "", True)
     params = size = 0
     for tensor in own.values():
         if id(tensor) not in counted:

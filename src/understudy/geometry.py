@@ -76,12 +76,14 @@ class Geometry:
         """A dense convolution of this geometry."""
         run = F.conv1d if self.dims == 1 else F.conv2d
         if self.padding_mode == "zeros":
-            return run(x, weight, bias, self.stride, self.padding, self.dilation)  # type: ignore[arg-type]
+            return run(x, weight, bias, self.stride, self.padding, self.dilation)
         return run(self.pad(x), weight, bias, self.stride, 0, self.dilation)
 
     def pixels(self, x: Tensor) -> Tensor:
         """The pixels a 1×1 kernel looks at, (batch, channels, …)."""
-        return self.pad(x)[(..., *(slice(None, None, step) for step in self.stride))]
+        every = (slice(None, None, step) for step in self.stride)
+        window = (slice(None), slice(None), *every)
+        return self.pad(x)[window]
 
     def patches(self, x: Tensor) -> Tensor:
         """The patch under the kernel at every output pixel, (batch, channels · area, pixels)."""

@@ -1,7 +1,7 @@
 """Layers around a transform: bias, kernel, stride, padding and dilation, once for all transforms.
 
-Each has `weight`, the dense weight it stands for, formed on demand: code that reads a layer's weight instead of
-calling the layer (as nn.MultiheadAttention does with its out_proj) still gets the right one.
+Each has `weight`, the dense weight it stands for, formed on demand: code that reads a layer's weight
+instead of calling the layer (as nn.MultiheadAttention does with its out_proj) still gets the right one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Layer(nn.Module, abc.ABC):
         """A plain layer with the same outputs."""
 
     def ideal_mult_adds(self, positions: int) -> int:
-        """Mult-adds for `positions` output vectors once all that does not depend on the input is done ahead."""
+        """Mult-adds for `positions` output vectors, all that does not depend on the input done ahead."""
         transform = self.transform
         return positions * transform.ideal_mult_adds(
             transform.in_features, transform.out_features, transform.knob
@@ -113,7 +113,9 @@ class Conv(Layer):
             first, second = factors
             hidden = geometry.convolve(x, self._kernel(first))
             ones = (1,) * geometry.dims
-            return Geometry.pointwise(geometry.dims).convolve(hidden, second.reshape(*second.shape, *ones), self.bias)
+            return Geometry.pointwise(geometry.dims).convolve(
+                hidden, second.reshape(*second.shape, *ones), self.bias
+            )
         out = self._structured(x).reshape(x.shape[0], self.out_channels, *size)
         return out if self.bias is None else out + self.bias.reshape(-1, *(1,) * geometry.dims)
 

@@ -1,4 +1,4 @@
-"""Networks by name: built in, from timm, torchvision or transformers, or from any factory that can be imported."""
+"""Networks by name: built in, from timm, torchvision or transformers, or from any importable factory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def create_model(name: str, **options: Any) -> nn.Module:
     """A network by name; options go to whoever makes it.
 
     `wrn_28_10`, `darts`, … are built in; `timm:NAME` and `torchvision:NAME` are made without weights unless
-    options such as `pretrained=True` ask for them; `transformers:NAME` takes a model type ("bert"), a local folder
-    or a hub name and makes the network from its configuration; `package.module:factory` calls the factory.
+    options such as `pretrained=True` ask for them; `transformers:NAME` takes a model type ("bert"), a local
+    folder or a hub name and makes the network from its configuration; `package.module:factory` calls the
+    factory.
     """
     source, _, rest = name.partition(":")
     if not rest:
@@ -56,7 +57,7 @@ def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = N
     if shape is None and not rest:
         shape = nets.input_shape(name)
     if shape is None and source == "timm":
-        shape = tuple(model.pretrained_cfg["input_size"])  # type: ignore[index, arg-type]
+        shape = tuple(model.pretrained_cfg["input_size"])  # type: ignore[index]
     if shape is None and source == "torchvision":
         shape = (3, 299, 299) if rest.startswith("inception") else (3, 224, 224)
     if shape is None:
@@ -118,7 +119,9 @@ def _from_factory(package: str, attribute: str, **options: Any) -> nn.Module:
     try:
         module = importlib.import_module(package)
     except ModuleNotFoundError as error:
-        raise UnknownModelError(f"no module {package!r} to take {attribute!r} from ({error}); {_FORMS}") from error
+        raise UnknownModelError(
+            f"no module {package!r} to take {attribute!r} from ({error}); {_FORMS}"
+        ) from error
     if attribute not in vars(module):
         raise UnknownModelError(f"{package} has no {attribute!r}{_nearest(attribute, list(vars(module)))}")
     made = vars(module)[attribute](**options)

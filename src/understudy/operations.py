@@ -1,7 +1,7 @@
 """What one PyTorch operation costs in mult-adds: a rule for each kind, and an error for an unknown one.
 
-1 mult-add = 1 multiply-accumulate. Contractions, convolutions and Fourier transforms are counted. Moving data,
-adding, pooling, normalising and elementwise functions are free, as in every published count; inside a
+1 mult-add = 1 multiply-accumulate. Contractions, convolutions and Fourier transforms are counted. Moving
+data, adding, pooling, normalising and elementwise functions are free, as in most published counts; inside a
 transform elementwise products are part of the linear map, so there they count (`product_mult_adds`).
 """
 
@@ -55,19 +55,20 @@ def register(packet: Any, rule: Rule | None = None) -> None:
 def _matmul(left: Tensor, right: Tensor) -> int:
     """(…, n, k) times (…, k, m), or a vector on either side."""
     columns = right.shape[-1] if right.dim() > 1 else 1
-    return left.numel() * columns
+    return int(left.numel() * columns)
 
 
 def _convolution(args: tuple[Any, ...], result: Any) -> int:
     """Each output element sums one kernel; a transposed convolution spreads each input element by one."""
     x, weight, transposed = args[0], args[1], bool(args[6])
-    return (x if transposed else result).numel() * weight[0].numel()
+    return int((x if transposed else result).numel() * weight[0].numel())
 
 
 def _attention(args: tuple[Any, ...], result: Any) -> int:  # noqa: ARG001
     """Scores of every query with every key, then a weighted sum of values: (…, length, width) each."""
     query, key, value = args[:3]
-    return query.numel() * key.shape[-2] + query[..., 0].numel() * key.shape[-2] * value.shape[-1]
+    queries = query.numel() // query.shape[-1]
+    return int(queries * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
 
 
 def _fft(factor: int, length: Callable[[Tensor, Any], Tensor]) -> Rule:
@@ -82,12 +83,22 @@ def _fft(factor: int, length: Callable[[Tensor, Any], Tensor]) -> Rule:
     return rule
 
 
-def _recurrent(args: tuple[Any, ...], result: Any) -> int:
-    raise UnknownOperationError("fused recurrent layers have no mult-add rule; understudy does not count them yet")
+def _recurrent(args: tuple[Any, ...], result: Any) -> int:  # noqa: ARG001
+    raise UnknownOperationError(
+        "fused recurrent layers have no mult-add rule; understudy does not count them yet"
+    )
 
 
-def _bilinear_trilinear(args: tuple[Any, ...], result: Any) -> int:
-    return math.prod(torch.broadcast_shapes(*(t.shape for t in args[:3] if isinstance(t, Tensor)))) + result.numel()
+def _trilinear(args: tuple[Any, ...], result: Any) -> int:  # noqa: ARG001
+    """Σ over some axes of three factors, each first given new axes: two products a term."""
+    shapes = []
+    for tensor, new_axes in zip(args[:3], args[3:6], strict=True):
+        shape = list(tensor.shape)
+        for axis in new_axes:
+            shape.insert(axis, 1)
+        shapes.append(shape)
+    terms: int = math.prod(map(max, zip(*shapes, strict=True)))
+    return 2 * terms
 
 
 _RULES: dict[Any, Rule] = {
@@ -101,7 +112,7 @@ _RULES: dict[Any, Rule] = {
     aten.baddbmm: lambda args, _: _matmul(args[1], args[2]),
     aten.addmv: lambda args, _: _matmul(args[1], args[2]),
     aten.linear: lambda args, result: result.numel() * args[1].shape[-1],
-    aten._trilinear: _bilinear_trilinear,
+    aten._trilinear: _trilinear,
     aten.convolution: _convolution,
     aten._convolution: _convolution,
     aten.convolution_overrideable: _convolution,
@@ -120,30 +131,28 @@ _RULES: dict[Any, Rule] = {
 }
 
 # Neither views nor tagged pointwise by PyTorch, and without a multiply-accumulate worth counting.
-_FREE = frozenset(
-    getattr(aten, name)
-    for name in """
-    _adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_tensor_metadata _local_scalar_dense
-    _log_softmax _native_batch_norm_legit _native_batch_norm_legit_functional
+_FREE_NAMES = """
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_tensor_metadata
+    _local_scalar_dense _log_softmax _native_batch_norm_legit _native_batch_norm_legit_functional
     _native_batch_norm_legit_no_training _prelu_kernel _safe_softmax _softmax _to_copy _unique2
     _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa adaptive_max_pool2d all amax amin
-    aminmax any arange argmax argmin as_strided_ avg_pool2d avg_pool3d bernoulli bernoulli_
-    bincount block_diag bucketize cat channel_shuffle col2im constant_pad_nd copy copy_ count_nonzero
-    cummax cummin cumprod cumsum embedding empty empty_like empty_permuted empty_strided eq expand_copy
+    aminmax any arange argmax argmin as_strided_ avg_pool2d avg_pool3d bernoulli bernoulli_ bincount
+    block_diag bucketize cat channel_shuffle col2im constant_pad_nd copy copy_ count_nonzero cummax
+    cummin cumprod cumsum embedding empty empty_like empty_permuted empty_strided eq expand_copy
     exponential_ eye fill fill_ flip full full_like gather gelu_ glu grid_sampler_2d hardswish
     hardswish_ histc im2col index index_add index_add_ index_copy index_copy_ index_fill index_fill_
     index_put index_put_ index_select isin lift lift_fresh_copy linalg_vector_norm linspace
     log_sigmoid_forward logcumsumexp logspace logsumexp masked_fill masked_fill_ masked_scatter
-    masked_select max max_pool2d_with_indices max_pool3d_with_indices max_unpool2d mean median min mish_
-    mode multinomial native_batch_norm native_dropout native_group_norm native_layer_norm new_empty
-    new_empty_strided new_full new_ones new_zeros nonzero norm normal normal_ ones ones_like
-    pixel_shuffle pixel_unshuffle prod rand rand_like randint randint_like randn randn_like randperm
-    reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave replication_pad1d
-    replication_pad2d replication_pad3d resize_ roll rrelu_with_noise scalar_tensor scatter scatter_
-    scatter_add scatter_add_ scatter_reduce searchsorted segment_reduce select_scatter slice_scatter
-    sort stack std std_mean sum take threshold_ topk tril tril_ tril_indices triu triu_ triu_indices
-    uniform uniform_ unique_consecutive unique_dim upsample_bicubic2d upsample_bilinear2d
-    upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var
-    var_mean where zero zero_ zeros zeros_like
-    """.split()
-)
+    masked_select max max_pool2d_with_indices max_pool3d_with_indices max_unpool2d mean median min
+    mish_ mode multinomial native_batch_norm native_dropout native_group_norm native_layer_norm
+    new_empty new_empty_strided new_full new_ones new_zeros nonzero norm normal normal_ ones
+    ones_like pixel_shuffle pixel_unshuffle prod rand rand_like randint randint_like randn
+    randn_like randperm reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave
+    replication_pad1d replication_pad2d replication_pad3d resize_ roll rrelu_with_noise
+    scalar_tensor scatter scatter_ scatter_add scatter_add_ scatter_reduce searchsorted
+    segment_reduce select_scatter slice_scatter sort stack std std_mean sum take threshold_ topk
+    tril tril_ tril_indices triu triu_ triu_indices uniform uniform_ unique_consecutive unique_dim
+    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d upsample_trilinear3d var var_mean where zero zero_ zeros zeros_like
+"""
+_FREE = frozenset(getattr(aten, name) for name in _FREE_NAMES.split())

@@ -21,7 +21,9 @@ def parse_count(text: str | float) -> int:
     else:
         match = re.fullmatch(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-z]?)\s*", str(text).lower())
         if match is None or match[2] not in _UNITS:
-            raise ValueError(f"{text!r} is not a count: write a whole number, or one such as 600k, 17.6M, 0.53G")
+            raise ValueError(
+                f"{text!r} is not a count: write a whole number, or one such as 600k, 17.6M, 0.53G"
+            )
         count = round(float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]])
     if count < 1:
         raise ValueError(f"{text!r} is not a count of at least 1")

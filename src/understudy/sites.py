@@ -8,7 +8,7 @@ import difflib
 import fnmatch
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -17,6 +17,9 @@ from .layers import Layer
 from .quantities import format_count
 from .tables import render, table
 from .trace import Example, Trace, trace
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Kind = Literal["linear", "conv1d", "conv2d", "other"]
 _DENSE: dict[type[nn.Module], Kind] = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d"}
@@ -80,7 +83,7 @@ class Sites(Sequence[Site]):
     def __str__(self) -> str:
         return render(self.__rich__())
 
-    def __rich__(self) -> object:  # noqa: PLW3201
+    def __rich__(self) -> Table:
         rows = (
             (
                 site.path or "(the network itself)",
@@ -96,8 +99,8 @@ class Sites(Sequence[Site]):
         return table(
             ["module", "type", "shape", ">parameters", ">mult-adds", "substituted"],
             rows,
-            caption=f"{len(chosen)} of {len(self)} sites, holding {format_count(sum(s.params for s in chosen))} of "
-            f"{format_count(self.params)} parameters",
+            caption=f"{len(chosen)} of {len(self)} sites are substituted; they hold "
+            f"{format_count(sum(site.params for site in chosen))} of {format_count(self.params)} parameters",
         )
 
 
@@ -116,11 +119,14 @@ def sites(
     "*.conv2") and type names ("Linear"). With an `example` input the mult-adds of each site are counted.
     """
     record = trace(model, example, meta=meta) if example is not None else None
-    found = [
-        _site(path, module, record, obstacle(path, module, model))
-        for path, module in model.named_modules()
-        if _holds_matrix(path, module, model)
-    ]
+    owners = weight_owners(model)
+    parts: set[nn.Module] = set()  # of understudy layers, which are looked at as one
+    found = []
+    for path, module in model.named_modules():
+        if module not in parts and _holds_matrix(module):
+            found.append(_site(path, module, record, obstacle(path, module, owners)))
+        if isinstance(module, Layer):
+            parts.update(module.modules())
     chosen = _select(found, include, exclude)
     total = sum(parameter.numel() for parameter in model.parameters())
     return Sites(
@@ -136,16 +142,21 @@ def kind_of(module: nn.Module) -> Kind:
     return next((kind for dense, kind in _DENSE.items() if isinstance(module, dense)), "other")
 
 
-def _holds_matrix(path: str, module: nn.Module, model: nn.Module) -> bool:
-    parts = path.split(".") if path else []
-    inside = (model.get_submodule(".".join(parts[:depth])) for depth in range(len(parts)))
-    if any(isinstance(ancestor, Layer) for ancestor in inside):
-        return False
-    matrices = (p for p in module.parameters(recurse=False) if is_lazy(p) or p.dim() >= 2)
-    return isinstance(module, Layer) or any(True for _ in matrices)
+def weight_owners(model: nn.Module) -> dict[int, list[str]]:
+    """The paths of the modules that hold each parameter, by the parameter's identity."""
+    owners: dict[int, list[str]] = collections.defaultdict(list)
+    for path, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            owners[id(parameter)].append(path)
+    return owners
 
 
-def obstacle(path: str, module: nn.Module, model: nn.Module) -> str | None:
+def _holds_matrix(module: nn.Module) -> bool:
+    own = module.parameters(recurse=False)
+    return isinstance(module, Layer) or any(is_lazy(parameter) or parameter.dim() >= 2 for parameter in own)
+
+
+def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str | None:
     """Why a module cannot be substituted, whatever the caller asks for."""
     if isinstance(module, Layer):
         return "already substituted"
@@ -159,7 +170,11 @@ def obstacle(path: str, module: nn.Module, model: nn.Module) -> str | None:
     if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
         return "its shape is not known before its first call"
     dense = next(base for base in _DENSE if isinstance(module, base))
-    own = [name for name in ("forward", "_conv_forward") if getattr(type(module), name, None) != getattr(dense, name, None)]
+    own = [
+        name
+        for name in ("forward", "_conv_forward")
+        if getattr(type(module), name, None) != getattr(dense, name, None)
+    ]
     if own:
         return f"{type(module).__name__} computes in its own way"
     names = {name for name, _ in module.named_parameters()}
@@ -168,13 +183,9 @@ def obstacle(path: str, module: nn.Module, model: nn.Module) -> str | None:
     weight = module.get_parameter("weight")
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}, not floating point"
-    owners = [
-        other or "the network itself"
-        for other, candidate in model.named_modules()
-        if other != path and any(p is weight for p in candidate.parameters(recurse=False))
-    ]
-    if owners:
-        return f"its weight is shared with {owners[0]}"
+    others = [owner or "the network itself" for owner in owners[id(weight)] if owner != path]
+    if others:
+        return f"its weight is shared with {others[0]}"
     if isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups > 1:
         depthwise = module.groups == module.in_channels
         return "already depthwise" if depthwise else f"grouped ({module.groups} groups)"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .geometry import Geometry
 from .layers import Conv, Layer, Linear, SeparableConv
 from .plan import Plan, Replacement
-from .sites import kind_of, obstacle
+from .sites import kind_of, obstacle, weight_owners
 
 Init = Literal["project", "fresh"]
 _HOOKS = (
@@ -43,14 +43,16 @@ def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.M
     """The same in place, all or nothing; returns `model`."""
     made = build_layers(model, plan.layers, init)
     if "" in made:
-        raise ValueError(f"{type(model).__name__} is itself the site: use substitute(), which returns a new module")
+        raise ValueError(
+            f"{type(model).__name__} is itself the site: use substitute(), which returns a new module"
+        )
     _replace_(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
     return model
 
 
 @torch.no_grad()
 def merge(model: nn.Module) -> nn.Module:
-    """A copy of `model` in which every stand-in is a plain nn.Linear, nn.Conv1d or nn.Conv2d, same outputs."""
+    """A copy of `model` with plain nn.Linear, nn.Conv1d and nn.Conv2d for the stand-ins: same outputs."""
     made: dict[int, nn.Module] = {}
     for module in model.modules():
         if isinstance(module, Layer):
@@ -64,26 +66,28 @@ def build_layers(model: nn.Module, layers: Iterable[Replacement], init: Init) ->
         raise ValueError(f"init {init!r} is not one of {', '.join(get_args(Init))}")
     planned = [layer for layer in layers if layer.spec is not None]
     modules = dict(model.named_modules(remove_duplicate=False))
-    problems = [problem for layer in planned if (problem := _mismatch(layer, modules, model))]
+    owners = weight_owners(model)
+    problems = [problem for layer in planned if (problem := _mismatch(layer, modules, owners))]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise ValueError(f"the plan does not fit {type(model).__name__}: {'; '.join(problems[:3])}{more}")
     return {layer.path: _build(layer, modules[layer.path], init) for layer in planned}
 
 
-def _mismatch(layer: Replacement, modules: dict[str, nn.Module], model: nn.Module) -> str | None:
+def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[int, list[str]]) -> str | None:
     """Why a module is not the one that was planned for, or cannot be replaced."""
     module = modules.get(layer.path)
     if module is None:
         near = difflib.get_close_matches(layer.path, modules, n=1)
         return f"no module {layer.path!r}" + (f" (the nearest is {near[0]!r})" if near else "")
-    reason = obstacle(layer.path, module, model)
+    reason = obstacle(layer.path, module, owners)
     if reason is not None:
         return f"{layer.path!r}: {reason}"
     weight = module.get_parameter("weight")
     planned = (layer.out_features, layer.in_features, *layer.kernel)
     if kind_of(module) != layer.kind or tuple(weight.shape) != planned:
-        return f"{layer.path!r} is a {kind_of(module)} with weight {tuple(weight.shape)}, not a {layer.kind} with {planned}"
+        found = f"a {kind_of(module)} with weight {tuple(weight.shape)}"
+        return f"{layer.path!r} is {found}, not a {layer.kind} with {planned}"
     if not weight.is_meta and not bool(weight.isfinite().all()):
         return f"the weight of {layer.path!r} holds NaN or infinite values"
     return None

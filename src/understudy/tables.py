@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", caption: str = "") -> Table:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", caption: str = ""
+) -> Table:
     """A table whose columns marked with a leading `>` are aligned to the right."""
     from rich import box
     from rich.markup import escape
@@ -20,7 +22,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str =
     made.title_justify = made.caption_justify = "left"
     for column in columns:
         right = column.startswith(">")
-        made.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=right, overflow="fold")
+        made.add_column(
+            column.lstrip(">"), justify="right" if right else "left", no_wrap=right, overflow="fold"
+        )
     for row in rows:
         made.add_row(*(escape(cell) for cell in row))
     return made

@@ -56,7 +56,8 @@ def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
         example = tree_map_only(Tensor, lambda tensor: tensor.detach().to("meta"), example)
     tracer = _Tracer(network)
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # the fused kernel reads weights in ways that hide their cost
+    # The fused attention kernel reads weights in ways that hide their cost.
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), tracer:
             _call(network, example)
@@ -86,7 +87,7 @@ class _Tracer(TorchDispatchMode):
     """Counts every operation and knows which module is running, by hooks on the traced copy."""
 
     def __init__(self, network: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.record = Trace(collections.Counter(), collections.defaultdict(list), collections.Counter())
         self.stack: list[tuple[str, nn.Module]] = []
         self.weights: dict[int, str] = {}

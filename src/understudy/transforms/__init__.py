@@ -25,4 +25,14 @@ def transforms() -> dict[str, type[Transform]]:
     return {transform.name: transform for transform in _TRANSFORMS}
 
 
-__all__ = ["Acdc", "Dense", "Hashed", "LowRank", "Shuffle", "TensorTrain", "Transform", "Tucker", "transforms"]
+__all__ = [
+    "Acdc",
+    "Dense",
+    "Hashed",
+    "LowRank",
+    "Shuffle",
+    "TensorTrain",
+    "Transform",
+    "Tucker",
+    "transforms",
+]

@@ -58,7 +58,9 @@ class Acdc(Transform):
         dtype = torch.promote_types(x.dtype, torch.float32)  # there is no FFT in half precision
         y = F.pad(x.to(dtype), (0, width - self.in_features))
         cosine = CosineTransform(width, y)
-        for a, d in zip(self.a.flip(0).to(dtype), self.d.flip(0).to(dtype), strict=True):  # the product's last acts first
+        for a, d in zip(
+            self.a.flip(0).to(dtype), self.d.flip(0).to(dtype), strict=True
+        ):  # the product's last acts first
             y = a * cosine.forward(d * cosine.inverse(riffle(y)))
         return y[..., : self.out_features].to(x.dtype)
 
@@ -91,7 +93,9 @@ class Acdc(Transform):
         affordable = max(2, _PROJECTION_WORK // (4 * width**3))
         visited = min(len(diagonals), affordable)
         for _ in range(max(1, min(_PROJECTION_SWEEPS, affordable // len(diagonals)))):
-            right = [eye[:, : self.in_features]]  # what stands right of each visited diagonal, innermost first
+            right = [
+                eye[:, : self.in_features]
+            ]  # what stands right of each visited diagonal, innermost first
             for k in range(len(diagonals) - 1, -1, -1):
                 product = (enter if k % 2 else dct) @ right[-1]
                 right = [*(right[:-1] if k < visited else []), product, diagonals[k, :, None] * product]
@@ -141,11 +145,16 @@ class CosineTransform:
     def __init__(self, width: int, like: Tensor) -> None:
         self.width = width
         count = width // 2 + 1
-        angle = torch.linspace(0, math.pi / 2 * (count - 1) / width, count, dtype=torch.float64, device=like.device)
+        angle = torch.linspace(
+            0, math.pi / 2 * (count - 1) / width, count, dtype=torch.float64, device=like.device
+        )
         scale = torch.full_like(angle, math.sqrt(2))
         scale[0] = 1
         self.cos, self.sin = (angle.cos() * scale).to(like.dtype), (angle.sin() * scale).to(like.dtype)
-        self.inverse_cos, self.inverse_sin = (angle.cos() / scale).to(like.dtype), (angle.sin() / scale).to(like.dtype)
+        self.inverse_cos, self.inverse_sin = (
+            (angle.cos() / scale).to(like.dtype),
+            (angle.sin() / scale).to(like.dtype),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """C x."""
@@ -160,12 +169,14 @@ class CosineTransform:
         """C⁻¹ x."""
         count = self.width // 2 + 1
         head = x[..., :count]
-        tail = F.pad(x[..., -(count - 1) :].flip(-1), (1, 0)) if count > 1 else torch.zeros_like(head)  # x[N − k]
+        tail = (
+            F.pad(x[..., -(count - 1) :].flip(-1), (1, 0)) if count > 1 else torch.zeros_like(head)
+        )  # x[N − k]
         real = head * self.inverse_cos + tail * self.inverse_sin
         imaginary = head * self.inverse_sin - tail * self.inverse_cos
         spectrum = torch.view_as_complex(torch.stack((real, imaginary), dim=-1))
         ordered = torch.fft.irfft(spectrum, n=self.width, norm="ortho")
         half = (self.width + 1) // 2
-        return torch.stack((ordered[..., :half], F.pad(ordered[..., half:].flip(-1), (0, self.width % 2))), dim=-1).flatten(-2)[
-            ..., : self.width
-        ]
+        return torch.stack(
+            (ordered[..., :half], F.pad(ordered[..., half:].flip(-1), (0, self.width % 2))), dim=-1
+        ).flatten(-2)[..., : self.width]

@@ -90,7 +90,9 @@ class Transform(nn.Module, abc.ABC):
     @classmethod
     def prefers_structured(cls, in_features: int, out_features: int, knob: int, positions: int) -> bool:
         """Whether the structured path needs no more mult-adds than forming the matrix and applying it."""
-        formed = cls.forming_mult_adds(in_features, out_features, knob) + positions * in_features * out_features
+        formed = (
+            cls.forming_mult_adds(in_features, out_features, knob) + positions * in_features * out_features
+        )
         return cls.mult_adds(in_features, out_features, knob, positions) <= formed
 
     @classmethod
@@ -120,7 +122,8 @@ class Transform(nn.Module, abc.ABC):
         legal = cls.knobs(in_features, out_features)
         if isinstance(knob, bool) or not isinstance(knob, int) or knob not in legal:
             raise ValueError(
-                f"{cls.knob_name} {knob!r} is not in {describe_knobs(legal)} for {in_features} → {out_features}"
+                f"{cls.knob_name} {knob!r} is not in {describe_knobs(legal)} "
+                f"for {in_features} → {out_features}"
             )
 
     # ---- instance level ---------------------------------------------------------------------------

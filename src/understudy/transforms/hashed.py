@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -52,7 +51,9 @@ class Hashed(Transform):
         self.indexing: Indexing = indexing
         entries = in_features * out_features
         length = entries if indexing == "balanced" else 0
-        self.register_buffer("index", torch.empty(entries, dtype=torch.int32, device=device), persistent=False)
+        self.register_buffer(
+            "index", torch.empty(entries, dtype=torch.int32, device=device), persistent=False
+        )
         self.register_buffer("order", torch.empty(length, dtype=torch.int32, device=device), persistent=False)
         self._draw_index_()
 
@@ -89,7 +90,8 @@ class Hashed(Transform):
 
     def unused_share(self) -> float:
         """Share of the weights that no entry reads."""
-        return 1 - self.index.unique().numel() / self.knob
+        used: int = self.index.unique().numel()
+        return 1 - used / self.knob
 
     def _draw_index_(self) -> None:
         """Fill `index` and `order` from the seed.
@@ -106,7 +108,9 @@ class Hashed(Transform):
             return
         order = torch.from_numpy(random.permutation(np.arange(entries, dtype=np.int32)))
         index = torch.empty(entries, dtype=torch.int32)
-        index[order.long()] = torch.arange(self.knob, dtype=torch.int32).repeat_interleave(self._run_lengths())
+        index[order.long()] = torch.arange(self.knob, dtype=torch.int32).repeat_interleave(
+            self._run_lengths()
+        )
         self.order.copy_(order)
         self.index.copy_(index)
 
@@ -126,7 +130,7 @@ class Hashed(Transform):
         if self.indexing == "independent":
             entries = self.weight.index_select(0, self.index)
         else:
-            entries = _BalancedGather.apply(self.weight, self.index, self.order)
+            entries = _BalancedGather.apply(self.weight, self.index, self.order)  # type: ignore[no-untyped-call]
         return entries.reshape(self.out_features, self.in_features)
 
     def structured(self, x: Tensor) -> Tensor:
@@ -160,7 +164,9 @@ class Hashed(Transform):
         """Take over the seed of a loaded state dict."""
         seed, indexing = state.tolist()
         if self.options["indexing"][indexing] != self.indexing:
-            raise ValueError(f"the state dict has {self.options['indexing'][indexing]} indexing, not {self.indexing}")
+            raise ValueError(
+                f"the state dict has {self.options['indexing'][indexing]} indexing, not {self.indexing}"
+            )
         if seed != self.seed:
             self.seed = seed
             self._draw_index_()
@@ -175,7 +181,7 @@ def _sum_runs(entries: Tensor, order: Tensor, weights: int) -> Tensor:
 
 
 class _BalancedGather(torch.autograd.Function):
-    """w[index], whose gradient gathers and sums fixed runs instead of scattering: no atomics, deterministic."""
+    """w[index]; the gradient gathers and sums fixed runs instead of scattering, so it is deterministic."""
 
     generate_vmap_rule = True
 

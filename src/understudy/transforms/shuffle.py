@@ -18,7 +18,7 @@ def bottleneck(out_features: int) -> int:
 
 
 class Shuffle(Transform):
-    """W = B2 P B1: block diagonal, riffle shuffle, block diagonal, g blocks each; the bottleneck is b = out/4.
+    """W = B2 P B1: g diagonal blocks, a riffle shuffle, g diagonal blocks; between them b = out/4 channels.
 
     Cost: (in + out)·b/g parameters and as many mult-adds a vector.
     """
@@ -64,11 +64,14 @@ class Shuffle(Transform):
         return out_features * bottleneck(out_features) // knob * in_features
 
     def structured(self, x: Tensor) -> Tensor:
-        """Grouped convolutions over the vectors laid out as pixels: channels stay the last axis in memory."""
+        """Grouped convolutions over the vectors laid out as images: channels stay the last axis in memory."""
+        if x.numel() == 0:  # a convolution refuses images without pixels
+            return F.linear(x, self.matrix())
         groups = self.knob
-        pixels = x.reshape(1, -1, 1, self.in_features).permute(0, 3, 1, 2)  # (1, in, positions, 1)
-        hidden = F.conv2d(pixels, self.first.reshape(-1, self.in_features // groups, 1, 1), groups=groups)
-        hidden = _riffle(hidden.permute(0, 2, 3, 1), groups, dim=-1).permute(0, 3, 1, 2)
+        sides = (1, 1, 1, *x.shape[:-1])[-3:] if x.dim() <= 4 else (-1, *x.shape[-3:-1])
+        images = x.reshape(*sides, self.in_features).permute(0, 3, 1, 2)
+        hidden = F.conv2d(images, self.first.reshape(-1, self.in_features // groups, 1, 1), groups=groups)
+        hidden = _riffle(hidden.permute(0, 2, 3, 1), groups, dim=3).permute(0, 3, 1, 2)
         out = F.conv2d(hidden, self.second.reshape(self.out_features, -1, 1, 1), groups=groups)
         return out.permute(0, 2, 3, 1).reshape(*x.shape[:-1], self.out_features)
 
@@ -76,7 +79,9 @@ class Shuffle(Transform):
         """Batched matrix products over (batch, group): quicker than a grouped convolution in this layout."""
         batch, _, positions = x.shape
         groups, middle, width = self.first.shape
-        hidden = torch.matmul(self.first, x.reshape(batch, groups, width, positions))  # (batch, g, b/g, positions)
+        hidden = torch.matmul(
+            self.first, x.reshape(batch, groups, width, positions)
+        )  # (batch, g, b/g, positions)
         hidden = _riffle(hidden.reshape(batch, groups * middle, positions), groups, dim=1)
         out = torch.matmul(self.second, hidden.reshape(batch, groups, middle, positions))
         return out.reshape(batch, self.out_features, positions)
@@ -93,7 +98,7 @@ class Shuffle(Transform):
 
     @torch.no_grad()
     def project_(self, matrix: Tensor) -> None:
-        """Exact: block (k, i) of W depends only on the hidden channels from input group i to output group k."""
+        """Exact: block (k, i) of W depends only on the hidden channels from group i to group k."""
         groups, middle, width = self.first.shape
         height = self.second.shape[1]
         source = _riffle(torch.arange(groups * middle), groups, dim=0)  # position after P → channel before it
@@ -110,7 +115,6 @@ class Shuffle(Transform):
 
 
 def _riffle(x: Tensor, groups: int, dim: int) -> Tensor:
-    """Interleave `groups` equal runs along `dim`."""
-    return x.unflatten(dim, (groups, -1)).transpose(dim, dim - 1 if dim < 0 else dim + 1).flatten(
-        *((dim - 1, dim) if dim < 0 else (dim, dim + 1))
-    )
+    """Interleave `groups` equal runs along `dim`, counted from the front."""
+    runs = (*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
+    return x.reshape(runs).transpose(dim, dim + 1).reshape(x.shape)

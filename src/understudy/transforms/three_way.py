@@ -44,7 +44,7 @@ def _divisors(n: int) -> list[int]:
     return small + [n // k for k in reversed(small) if k * k != n]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def split(in_features: int, out_features: int) -> Dimensions:
     """The b and c that make a, b·c and d most nearly equal, by their spread in logarithms."""
     third = math.log(in_features * out_features) / 3
@@ -53,7 +53,7 @@ def split(in_features: int, out_features: int) -> Dimensions:
         sizes = (out_features // b, b * c, in_features // c)
         return round(sum((math.log(size) - third) ** 2 for size in sizes), 9), b, c
 
-    b, c = min((unevenness(b, c) for b in _divisors(out_features) for c in _divisors(in_features)))[1:]
+    b, c = min(unevenness(b, c) for b in _divisors(out_features) for c in _divisors(in_features))[1:]
     return Dimensions(out_features // b, b, c, in_features // c)
 
 

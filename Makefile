@@ -1,0 +1,49 @@
+# `make test` and `make demo` need nothing but Python 3.10+ and make: they set up .venv themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint demo benchmark clean
+
+help:
+	@echo "make test       lint, type-check and test (sets up $(VENV) first)"
+	@echo "make demo       plan and price WRN-50-2 with every transform"
+	@echo "make benchmark  measure the layers and write benchmarks/results"
+	@echo "make clean      remove $(VENV) and caches"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "understudy needs Python 3.10 or newer; try: make PYTHON=python3.11 test" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch comes first and by its exact version, so that no other package pulls another build of it.
+$(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) torch==$$(sed -n 's/^torch==//p' constraints.txt) numpy
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# One thread a process: two test processes on two cores, and the same results on every machine.
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q
+
+demo: $(VENV)/.run
+	$(BIN)/understudy plan wrn_50_2 --all --params 17.6M
+	$(BIN)/understudy plan wrn_50_2 --all --params 4.35M
+
+benchmark: $(VENV)/.dev
+	$(BIN)/python benchmarks/layers.py --write
+	$(BIN)/python benchmarks/published.py --write
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,154 @@
+"""Plans at the paper's budgets beside its published counts: every transform on WRN-50-2, WRN-28-10 and DARTS.
+
+    python benchmarks/published.py [--write]
+
+Nothing is trained and no weight is made. The paper's counter adds one for every ReLU output, ours does not
+(docs/counting.md); "with ReLU" is our count in its convention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import understudy as us
+from measure import write
+from understudy.quantities import format_count
+from understudy.tables import table
+from understudy.trace import Example
+
+# network → budgets, and what the paper's own counter excludes from substitution
+BUDGETS = {
+    "wrn_50_2": (("17.6M", "4.35M"), None),
+    "wrn_28_10": (("2.4M", "1.2M", "0.6M"), ["*.shortcut"]),
+    "darts": (("1.42M", "0.83M", "0.49M"), None),
+}
+# WRN-50-2: parameters and mult-adds as published
+PUBLISHED = {
+    ("low_rank", "17.6M"): (17.55e6, 2.83e9),
+    ("low_rank", "4.35M"): (4.35e6, 0.53e9),
+    ("hashed", "17.6M"): (17.61e6, 4.86e9),
+    ("hashed", "4.35M"): (4.35e6, 4.86e9),
+    ("tensor_train", "17.6M"): (17.58e6, 4.86e9),
+    ("tensor_train", "4.35M"): (4.34e6, 4.86e9),
+    ("shuffle", "17.6M"): (17.72e6, 3.22e9),
+    ("shuffle", "4.35M"): (6.04e6, 0.91e9),
+}
+
+
+class ReluOutputs(TorchDispatchMode):
+    """Counts the elements that ReLU gives."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.relu, torch.ops.aten.relu_):
+            self.count += result.numel()
+        return result
+
+
+def relu_outputs(model: nn.Module, example: Example) -> int:
+    assert isinstance(example, Tensor)
+    with torch.no_grad(), ReluOutputs() as counter:
+        model.eval()(example)
+    return int(counter.count)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Plans at the paper's budgets beside its published counts.")
+    parser.add_argument("--write", action="store_true", help="save to benchmarks/results/published.json")
+    arguments = parser.parse_args()
+    networks: dict[str, Any] = {}
+    for network, (budgets, exclude) in BUDGETS.items():
+        start = time.perf_counter()
+        with torch.device("meta"):
+            model = us.create_model(network)
+        example = us.example_input(network, model)
+        survey = us.sites(model, example, exclude=exclude)
+        cells = []
+        for budget in budgets:
+            for name in us.transforms():
+                cell: dict[str, Any] = {"transform": name, "budget": budget}
+                try:
+                    plan = us.plan(survey, name, params=budget)
+                    cell |= {
+                        "params": plan.params,
+                        "mult_adds": plan.mult_adds,
+                        "ideal_mult_adds": plan.ideal_mult_adds,
+                        "matrix_mult_adds": plan.matrix_mult_adds,
+                    }
+                except us.BudgetError as error:
+                    cell["unreachable"] = str(error)
+                if network == "wrn_50_2" and (name, budget) in PUBLISHED:
+                    cell["published_params"], cell["published_mult_adds"] = PUBLISHED[name, budget]
+                cells.append(cell)
+        seconds = time.perf_counter() - start
+        relu = relu_outputs(model, example)
+        networks[network] = {
+            "params": survey.params,
+            "mult_adds": survey.mult_adds,
+            "relu_outputs": relu,
+            "seconds_to_plan_all": round(seconds, 2),
+            "plans": cells,
+        }
+        show(network, networks[network])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory of this process: {peak:.0f} MB")
+    if arguments.write:
+        print(write("published", {"peak_memory_mb": round(peak), "networks": networks}))
+
+
+def show(network: str, result: dict[str, Any]) -> None:
+    relu = result["relu_outputs"]
+    rows = []
+    for cell in result["plans"]:
+        if "unreachable" in cell:
+            rows.append((cell["budget"], cell["transform"], "out of reach", "", "", "", "", "", ""))
+            continue
+        published = cell.get("published_mult_adds")
+        rows.append(
+            (
+                cell["budget"],
+                cell["transform"],
+                f"{cell['params']:,}",
+                format_count(cell["mult_adds"]),
+                format_count(cell["mult_adds"] + relu),
+                format_count(cell["ideal_mult_adds"]),
+                format_count(cell["matrix_mult_adds"]),
+                f"{cell['published_params'] / 1e6:.2f}M" if published else "",
+                format_count(int(published)) if published else "",
+            )
+        )
+    Console(width=140).print(
+        table(
+            [
+                "budget",
+                "transform",
+                ">parameters",
+                ">mult-adds",
+                ">with ReLU",
+                ">ideal",
+                ">dense matrices",
+                ">published parameters",
+                ">published mult-adds",
+            ],
+            rows,
+            title=f"{network}: {result['params']:,} parameters, {format_count(result['mult_adds'])} "
+            f"mult-adds ({format_count(result['mult_adds'] + relu)} with ReLU)",
+            caption=f"{len(rows)} plans in {result['seconds_to_plan_all']} s",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

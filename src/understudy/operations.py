@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from .transforms.acdc import real_fft_mult_adds
+from .transforms.cosine import real_fft_mult_adds
 
 aten = torch.ops.aten
 Rule = Callable[[tuple[Any, ...], Any], int]

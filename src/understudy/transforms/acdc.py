@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import Shapes, Transform, clamp_knob
+from .cosine import CosineTransform, real_fft_mult_adds, riffle
 
 
 class Acdc(Transform):
@@ -58,9 +58,8 @@ class Acdc(Transform):
         dtype = torch.promote_types(x.dtype, torch.float32)  # there is no FFT in half precision
         y = F.pad(x.to(dtype), (0, width - self.in_features))
         cosine = CosineTransform(width, y)
-        for a, d in zip(
-            self.a.flip(0).to(dtype), self.d.flip(0).to(dtype), strict=True
-        ):  # the product's last acts first
+        layers = zip(self.a.to(dtype).flip(0), self.d.to(dtype).flip(0), strict=True)
+        for a, d in layers:  # the last factor of the product acts first
             y = a * cosine.forward(d * cosine.inverse(riffle(y)))
         return y[..., : self.out_features].to(x.dtype)
 
@@ -88,24 +87,25 @@ class Acdc(Transform):
         width = self.a.shape[1]
         eye = torch.eye(width, dtype=target.dtype, device=target.device)
         dct = CosineTransform(width, eye).forward(eye).T  # C
-        enter = dct.T @ riffle(eye).T  # C⁻¹ P
+        after = (dct, dct.T @ riffle(eye).T)  # what follows an A, and a D: C, and C⁻¹ P
         diagonals = torch.stack((self.a, self.d), dim=1).reshape(-1, width).to(target)  # A1, D1, A2, D2, …
         affordable = max(2, _PROJECTION_WORK // (4 * width**3))
         visited = min(len(diagonals), affordable)
         for _ in range(max(1, min(_PROJECTION_SWEEPS, affordable // len(diagonals)))):
-            right = [
-                eye[:, : self.in_features]
-            ]  # what stands right of each visited diagonal, innermost first
-            for k in range(len(diagonals) - 1, -1, -1):
-                product = (enter if k % 2 else dct) @ right[-1]
-                right = [*(right[:-1] if k < visited else []), product, diagonals[k, :, None] * product]
-            left = eye[: self.out_features]
+            rights: dict[int, Tensor] = {}  # everything right of each diagonal to be visited
+            right = eye[:, : self.in_features]
+            for k in reversed(range(len(diagonals))):
+                right = after[k % 2] @ right
+                if k < visited:
+                    rights[k] = right
+                right = diagonals[k, :, None] * right
+            left = eye[: self.out_features]  # everything left of diagonal k
             for k in range(visited):
-                r = right[visited - 1 - k]
-                gram = (left.T @ left) * (r @ r.T)
-                wanted = ((left.T @ target) * r).sum(1)
+                right = rights[k]
+                gram = (left.T @ left) * (right @ right.T)
+                wanted = ((left.T @ target) * right).sum(1)
                 diagonals[k] = _better_fit(gram, wanted, diagonals[k])
-                left = (left * diagonals[k]) @ (enter if k % 2 else dct)
+                left = (left * diagonals[k]) @ after[k % 2]
         a, d = diagonals.reshape(-1, 2, width).unbind(1)
         self.a.copy_(a)
         self.d.copy_(d)
@@ -124,59 +124,3 @@ def _better_fit(gram: Tensor, wanted: Tensor, present: Tensor) -> Tensor:
         return float(v @ (gram @ v) - 2 * (v @ wanted))
 
     return best if loss(best) < loss(present) else present
-
-
-def real_fft_mult_adds(n: int) -> int:
-    """Operations of one FFT of n real numbers, 2.5 n log2 n: an upper bound, each counted as a mult-add."""
-    return round(2.5 * n * math.log2(n)) if n > 1 else 0
-
-
-def riffle(x: Tensor) -> Tensor:
-    """Split the last axis into halves (the first is the longer one) and interleave them."""
-    width = x.shape[-1]
-    half = (width + 1) // 2
-    second = F.pad(x[..., half:], (0, width % 2))
-    return torch.stack((x[..., :half], second), dim=-1).flatten(-2)[..., :width]
-
-
-class CosineTransform:
-    """The orthonormal DCT-II of the last axis and its inverse, each by one real FFT of the same length."""
-
-    def __init__(self, width: int, like: Tensor) -> None:
-        self.width = width
-        count = width // 2 + 1
-        angle = torch.linspace(
-            0, math.pi / 2 * (count - 1) / width, count, dtype=torch.float64, device=like.device
-        )
-        scale = torch.full_like(angle, math.sqrt(2))
-        scale[0] = 1
-        self.cos, self.sin = (angle.cos() * scale).to(like.dtype), (angle.sin() * scale).to(like.dtype)
-        self.inverse_cos, self.inverse_sin = (
-            (angle.cos() / scale).to(like.dtype),
-            (angle.sin() / scale).to(like.dtype),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """C x."""
-        evens, odds = x[..., ::2], x[..., 1::2]
-        spectrum = torch.fft.rfft(torch.cat((evens, odds.flip(-1)), dim=-1), norm="ortho")
-        real, imaginary = torch.view_as_real(spectrum).unbind(-1)
-        head = real * self.cos + imaginary * self.sin  # k = 0 … N/2
-        tail = real * self.sin - imaginary * self.cos  # N − k
-        return torch.cat((head, tail[..., 1 : (self.width + 1) // 2].flip(-1)), dim=-1)
-
-    def inverse(self, x: Tensor) -> Tensor:
-        """C⁻¹ x."""
-        count = self.width // 2 + 1
-        head = x[..., :count]
-        tail = (
-            F.pad(x[..., -(count - 1) :].flip(-1), (1, 0)) if count > 1 else torch.zeros_like(head)
-        )  # x[N − k]
-        real = head * self.inverse_cos + tail * self.inverse_sin
-        imaginary = head * self.inverse_sin - tail * self.inverse_cos
-        spectrum = torch.view_as_complex(torch.stack((real, imaginary), dim=-1))
-        ordered = torch.fft.irfft(spectrum, n=self.width, norm="ortho")
-        half = (self.width + 1) // 2
-        return torch.stack(
-            (ordered[..., :half], F.pad(ordered[..., half:].flip(-1), (0, self.width % 2))), dim=-1
-        ).flatten(-2)[..., : self.width]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,12 +13,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from .files import whole_file
 from .layers import Conv, Layer, SeparableConv
 from .plan import Replacement, Spec, Way
 from .sites import Kind
 from .substitute import build_layers, exchange
 
 _KEY, _VERSION = "understudy", 1
+_EMPTY = json.dumps({"version": _VERSION, "layers": [], "aliases": {}})
 # The order in which safetensors lays tensors out: by dtype, the last of these first, then by name.
 _DTYPES = {
     torch.bool: "BOOL",
@@ -39,17 +39,19 @@ _DTYPES = {
 def save(model: nn.Module, path: str | Path) -> None:
     """Write a network, substituted or not. Fixed random indices are stored as seeds; nothing is pickled.
 
-    The file appears whole or not at all: it is written beside its place and then renamed.
+    The file appears whole or not at all.
     """
     tensors, header = _contents(model)
-    target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
-    try:
-        save_file({key: t.detach().contiguous() for key, t in tensors.items()}, name, metadata={_KEY: header})
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    stored: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for key, tensor in tensors.items():
+        plain = tensor.detach().contiguous()
+        if plain.untyped_storage().data_ptr() in storages:
+            plain = plain.clone()  # views of one memory are stored each by itself
+        storages.add(plain.untyped_storage().data_ptr())
+        stored[key] = plain
+    with whole_file(path) as temporary:
+        save_file(stored, temporary, metadata={_KEY: header})
 
 
 def load(path: str | Path, model: nn.Module) -> nn.Module:
@@ -60,15 +62,31 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
             state: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
-    header = json.loads(metadata.get(_KEY, '{"version": 1, "layers": [], "aliases": {}}'))
-    if header["version"] != _VERSION:
-        raise ValueError(
-            f"{path} has version {header['version']!r}; this understudy reads version {_VERSION}"
-        )
-    layers = build_layers(model, [Replacement.from_dict(layer) for layer in header["layers"]], init="fresh")
+    replaced, aliases = _read_header(path, metadata.get(_KEY, _EMPTY), state)
+    layers = build_layers(model, replaced, init="fresh")
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
-    student.load_state_dict(state | {alias: state[name] for alias, name in header["aliases"].items()})
+    weightless = any(parameter.is_meta for parameter in student.parameters())
+    state |= {alias: state[name] for alias, name in aliases.items()}
+    student.load_state_dict(state, assign=weightless)
     return student
+
+
+def _read_header(
+    path: str | Path, text: str, state: Mapping[str, Tensor]
+) -> tuple[list[Replacement], dict[str, str]]:
+    """What stands in where, and which names mean the same tensor."""
+    try:
+        header = json.loads(text)
+        version = header["version"]
+        if version == _VERSION:
+            aliases = dict(header["aliases"])
+            missing = set(aliases.values()) - set(state)
+            if missing:
+                raise KeyError(*missing)
+            return [Replacement.from_dict(layer) for layer in header["layers"]], aliases
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} has a header that understudy did not write: {error!r}") from error
+    raise ValueError(f"{path} has version {version!r}; this understudy reads version {_VERSION}")
 
 
 def file_size(model: nn.Module) -> int:

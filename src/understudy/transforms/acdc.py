@@ -67,7 +67,8 @@ class Acdc(Transform):
             a, d = diagonals[layer]
             y = cosine.forward(d * cosine.inverse(riffle(y)))
             y = a * y[..., : a.shape[0]]
-        return y.to(x.dtype)
+        autocast = torch.is_autocast_enabled(x.device.type)
+        return y.to(torch.get_autocast_dtype(x.device.type) if autocast else x.dtype)
 
     def _diagonals(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
         """A and D of each layer, the outermost first."""

@@ -89,11 +89,11 @@ class Transform(nn.Module, abc.ABC):
 
     @classmethod
     def prefers_structured(cls, in_features: int, out_features: int, knob: int, positions: int) -> bool:
-        """Whether the structured path needs no more mult-adds than forming the matrix and applying it."""
+        """Whether the structured path needs fewer mult-adds than forming the matrix and applying it."""
         formed = (
             cls.forming_mult_adds(in_features, out_features, knob) + positions * in_features * out_features
         )
-        return cls.mult_adds(in_features, out_features, knob, positions) <= formed
+        return cls.mult_adds(in_features, out_features, knob, positions) < formed
 
     @classmethod
     def executed_mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int) -> int:

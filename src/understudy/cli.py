@@ -207,7 +207,7 @@ def plan(
     known_options = {key for known in known_transforms().values() for key in known.options}
     for key in wanted["options"]:
         if key not in known_options:
-            raise ValueError(f"no transform has an option {key!r}")
+            raise ValueError(f"no transform has an option {key}")
     if len(errors) == len(plans) and not any(isinstance(error, BudgetError) for error in errors):
         raise errors[0]
     _print_comparison(model, survey.params, survey.mult_adds, plans)

@@ -120,14 +120,11 @@ def _from_factory(package: str, attribute: str, **options: Any) -> nn.Module:
     try:
         module = importlib.import_module(package)
     except (ModuleNotFoundError, ValueError, TypeError) as error:  # absent, empty, relative
-        raise UnknownModelError(
-            f"no module {package!r} to take {attribute!r} from ({error}); {_FORMS}"
-        ) from error
+        raise UnknownModelError(f"no module {package!r} for {name!r} ({error}); {_FORMS}") from error
     factory = vars(module).get(attribute)
     if not callable(factory):
-        if attribute in vars(module):
-            raise UnknownModelError(f"{name} is a {type(factory).__name__}, not a function or class")
-        raise UnknownModelError(f"{package} has no {attribute!r}{_nearest(attribute, list(vars(module)))}")
+        problem = "is no function or class" if attribute in vars(module) else "does not exist"
+        raise UnknownModelError(f"{name} {problem}{_nearest(attribute, list(vars(module)))}")
     try:
         made = factory(**options)
     except TypeError as error:

@@ -67,7 +67,7 @@ class Acdc(Transform):
             a, d = diagonals[layer]
             y = cosine.forward(d * cosine.inverse(riffle(y)))
             y = a * y[..., : a.shape[0]]
-        autocast = torch.is_autocast_enabled(x.device.type)
+        autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
         return y.to(torch.get_autocast_dtype(x.device.type) if autocast else x.dtype)
 
     def _diagonals(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:

@@ -229,7 +229,7 @@ class _Planner:
             spec = Spec(self.transform.name, knob, _layer_seed(self.seed, site.path), self.options)
             params = self.params(site, knob)
             if site.weight_reads:
-                notes.append("its parent reads the weight: runs formed")
+                notes.append("another module reads its weight, which forms it")
             if site.positions is not None:
                 positions = sum(site.positions)
                 executed = self.mult_adds(site, knob)

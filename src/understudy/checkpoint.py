@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .files import whole_file
-from .layers import Conv, Layer, SeparableConv
+from .layers import Conv, Layer, SeparableConv, stand_ins
 from .plan import Replacement, Spec, Way
 from .sites import Kind
 from .substitute import build_layers, exchange
@@ -128,13 +128,7 @@ def _contents(model: nn.Module) -> tuple[dict[str, Tensor], str]:
 
 def replacements(model: nn.Module) -> list[Replacement]:
     """What stands in where in a substituted network."""
-    found: list[Replacement] = []
-    parts: set[nn.Module] = set()  # the pointwise layer of a separable one is not a replacement of its own
-    for path, module in model.named_modules():
-        if isinstance(module, Layer) and module not in parts:
-            parts.update(module.modules())
-            found.append(_replacement(path, module))
-    return found
+    return [_replacement(path, layer) for path, layer in stand_ins(model)]
 
 
 def _replacement(path: str, layer: Layer) -> Replacement:

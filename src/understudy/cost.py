@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from .checkpoint import file_size
-from .layers import Layer
+from .layers import Layer, stand_ins
 from .quantities import format_bytes, format_count, format_share
 from .tables import render, table
 from .trace import Example, trace
@@ -79,13 +79,12 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
     record = trace(model, example, meta=meta)
     layers = []
     counted: dict[int, Any] = {}
-    parts: set[nn.Module] = set()  # of understudy layers, which count as one
+    parts = {part for _, layer in stand_ins(model) for part in layer.modules() if part is not layer}
     for path, module in model.named_modules():
         if module in parts:
             continue
         executed = ideal = record.mult_adds[path]
         if isinstance(module, Layer):
-            parts.update(module.modules())
             outputs = record.outputs.get(path) or record.outputs.get(f"{path}.transform".strip("."), [])
             ideal = module.ideal_mult_adds(sum(map(math.prod, outputs)) // module.transform.out_features)
         params, size = _own_tensors(module, counted, recurse=isinstance(module, Layer))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,15 @@ class Layer(nn.Module, abc.ABC):
         return positions * transform.ideal_mult_adds(
             transform.in_features, transform.out_features, transform.knob
         )
+
+
+def stand_ins(model: nn.Module) -> Iterator[tuple[str, Layer]]:
+    """The understudy layers of a network by path; one that is part of another is not named by itself."""
+    parts: set[nn.Module] = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Layer) and module not in parts:
+            parts.update(module.modules())
+            yield path, module
 
 
 class Linear(Layer):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .geometry import Geometry
-from .layers import Conv, Layer, Linear, SeparableConv
+from .layers import Conv, Layer, Linear, SeparableConv, stand_ins
 from .plan import Plan, Replacement
 from .sites import kind_of, obstacle, weight_owners
 
@@ -50,12 +50,11 @@ def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.M
 def merge(model: nn.Module) -> nn.Module:
     """A copy of `model` with plain nn.Linear, nn.Conv1d and nn.Conv2d for the stand-ins: same outputs."""
     made: dict[int, nn.Module] = {}
-    for module in model.modules():
-        if isinstance(module, Layer):
-            plain = module.merged()
-            trained = any(parameter.requires_grad for parameter in module.transform.parameters())
-            plain.get_parameter("weight").requires_grad_(trained)
-            made[id(module)] = _adopt(module, plain)
+    for _, layer in stand_ins(model):
+        plain = layer.merged()
+        trained = any(parameter.requires_grad for parameter in layer.transform.parameters())
+        plain.get_parameter("weight").requires_grad_(trained)
+        made[id(layer)] = _adopt(layer, plain)
     return exchange(model, made)
 
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from . import operations
-from .layers import Layer
+from .layers import Layer, stand_ins
 from .transforms import Transform
 
 Example = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -96,11 +96,10 @@ class _Tracer(TorchDispatchMode):
             module.register_forward_hook(self._leave(path))
             if module._parameters.get("weight") is not None and not isinstance(module, Transform):
                 module.__class__ = self._watched(path, type(module))
-            if isinstance(module, Layer) and path not in self.layer_of:
-                self.layer_of |= {part: path for part, _ in module.named_modules(prefix=path)}
-            if isinstance(module, Layer):  # a parent may read the weight without calling the layer
-                form = self._owned(path, module, module.transform.matrix)
-                setattr(module.transform, "matrix", form)  # noqa: B010
+        for path, layer in stand_ins(network):
+            self.layer_of |= {part: path for part, _ in layer.named_modules(prefix=path)}
+            form = self._owned(path, layer, layer.transform.matrix)
+            setattr(layer.transform, "matrix", form)  # noqa: B010 a parent may read the weight instead of calling
 
     def _watched(self, path: str, kind: type[nn.Module]) -> type[nn.Module]:
         """The class of a module of the traced copy, noting each time another module reads its weight."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
@@ -50,6 +50,7 @@ def one_at_a_time(augment: Augment, images: Tensor, draws: Tensor) -> Tensor:
     return torch.from_numpy(np.stack(done))
 
 
+@settings(deadline=None)
 @given(
     count=st.integers(1, 5),
     height=st.integers(1, 12),
@@ -96,6 +97,7 @@ def test_a_crop_at_the_padding_changes_nothing_and_further_out_brings_in_zeros()
     assert int(shifted[:, :, :4].sum()) == int(shifted[:, :, :, :4].sum()) == 0
 
 
+@settings(deadline=None)
 @given(mirrored=st.lists(st.booleans(), min_size=1, max_size=6))
 def test_flipping_twice_gives_the_image_back(mirrored: list[bool]) -> None:
     images = pixels(len(mirrored), 3, 5, 7)
@@ -116,6 +118,7 @@ def test_padding_is_black_before_normalisation_and_cutout_is_zero_after_it() -> 
     assert int((out[0, 0] == 0).sum()) == 9 * 9  # rows and columns 23..31 of 23..38
 
 
+@settings(deadline=None)
 @given(row=st.integers(0, 31), column=st.integers(0, 31), length=st.integers(1, 40))
 def test_cutout_clears_a_square_clipped_at_the_border(row: int, column: int, length: int) -> None:
     cleared = cutout(torch.ones(1, 2, 32, 32), torch.tensor([row]), torch.tensor([column]), length) == 0

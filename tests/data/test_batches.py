@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -35,6 +35,7 @@ def labels(batches: Batches, epoch: int) -> list[int]:
     return torch.cat([chosen for _images, chosen in batches.epoch(epoch)]).tolist()
 
 
+@settings(deadline=None)
 @given(
     count=st.integers(1, 40), batch_size=st.integers(1, 40), epoch=st.integers(0, 9), seed=st.integers(0, 99)
 )
@@ -45,12 +46,14 @@ def test_an_epoch_meets_every_image_once(count: int, batch_size: int, epoch: int
     assert len(list(batches.epoch(epoch))) == len(batches)
 
 
+@settings(deadline=None)
 @given(epoch=st.integers(0, 500), start=st.integers(0, 5), seed=st.integers(0, 2**70))
 def test_starting_at_a_step_continues_the_epoch_bit_for_bit(epoch: int, start: int, seed: int) -> None:
     whole = list(made(seed=seed).epoch(epoch))
     assert same(list(made(seed=seed).epoch(epoch, start)), whole[start:])
 
 
+@settings(deadline=None)
 @given(
     count=st.integers(1, 30),
     batch_size=st.integers(1, 30),

@@ -213,7 +213,7 @@ def test_a_number_beyond_64_bits_is_refused(tmp_path: Path) -> None:
 SMALL = python2_pickle({b"data": np.zeros((2, 3), np.uint8), b"labels": [1, 2]})
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
 @given(place=st.integers(0, len(SMALL) - 1), new=st.binary(max_size=3), cut=st.integers(0, 3))
 def test_a_damaged_pickle_is_read_or_refused_but_never_crashes(
     place: int, new: bytes, cut: int, tmp_path: Path

@@ -218,7 +218,7 @@ def test_a_budget_above_what_shuffle_reaches_is_refused_with_the_range_and_met_w
 
 
 def test_the_control_has_one_cost_and_the_message_says_so() -> None:
-    with pytest.raises(us.BudgetError, match="below what is reachable: 4,380,138$"):
+    with pytest.raises(us.BudgetError, match=r"below what is reachable: 4,380,138$"):
         us.plan(survey("wrn_28_10", "*.shortcut"), "dense", params="2.4M")
 
 

@@ -462,8 +462,8 @@ def test_a_shape_that_is_refused_is_left_dense_and_the_plan_says_so() -> None:
 def test_groups_that_do_not_divide_fall_back_to_the_nearest_and_the_plan_says_which() -> None:
     plan = us.plan(Mixed(), "shuffle", knob=3)
     assert knobs(plan) == {"strided": 4, "dilated": 4, "point": 2, "over_time": 1, "hidden": 4}
-    assert layer(plan, "dilated").note == "groups 3 does not divide, 4 does"
-    assert layer(plan, "point").note == "groups 3 does not divide, 2 does"
+    assert layer(plan, "dilated").note == "groups 4, the nearest legal to 3"
+    assert layer(plan, "point").note == "groups 2, the nearest legal to 3"
     assert layer(us.plan(Mixed(), "shuffle", knob=2), "point").note == ""
 
 

@@ -462,3 +462,20 @@ def test_the_sites_print_as_a_table_with_every_reason() -> None:
 
 def test_the_network_itself_prints_under_a_name() -> None:
     assert "(the network itself)" in str(us.sites(nn.Linear(4, 8)))
+
+
+def test_what_is_left_out_by_default_follows_the_order_of_the_calls_where_it_is_known() -> None:
+    class Backwards(nn.Module):
+        """Registers its layers in the other order."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(8, 10)
+            self.body = nn.Linear(8, 8)
+            self.start = nn.Linear(4, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.head(self.body(self.start(x)))
+            return y
+
+    assert [site.path for site in us.sites(Backwards(), torch.zeros(1, 4)).chosen] == ["body", "start"]

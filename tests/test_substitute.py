@@ -824,3 +824,46 @@ def test_a_plan_with_an_illegal_knob_is_refused_before_anything_is_made() -> Non
     with pytest.raises(ValueError, match=r"rank 999 is not in 1\.\.8 for 8 → 12"):
         us.substitute_(model, with_knobs(small_plan(), lambda *_: 999))
     assert snapshot(model) == before
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own
+@pytest.mark.parametrize("name", list(us.transforms()))
+def test_a_compiled_student_takes_batches_of_any_size_in_one_graph(name: str) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10))
+    plan = us.plan(model, name, scale=0.2)
+    student = us.substitute(model, plan, init="fresh").eval()
+    compiled = torch.compile(student, fullgraph=True, backend="eager")
+    for batch in (4, 5, 7, 300):
+        x = torch.randn(batch, 64, generator=torch.Generator().manual_seed(batch))
+        torch.testing.assert_close(compiled(x), student(x), rtol=1e-4, atol=1e-5)
+    torch.compiler.reset()
+
+
+def test_an_encoder_layer_calls_its_stand_ins_in_evaluation_too() -> None:
+    dense = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+    plan = us.plan(dense, "low_rank", knob=4, include=["linear1", "linear2"])
+    student = us.substitute(dense, plan).eval()
+    parts = [student.get_submodule("linear1"), student.get_submodule("linear2")]
+    called: list[nn.Module] = []
+    for part in parts:
+        part.register_forward_hook(lambda module, *_: called.append(module))
+    x = torch.randn(2, 5, 32)
+    with torch.no_grad():
+        out = student(x)
+        assert called == parts
+        merged = us.merge(student)
+        torch.testing.assert_close(merged(x), out)
+    assert merged.activation_relu_or_gelu == dense.activation_relu_or_gelu != 0
+
+
+def test_parameters_can_be_reset_after_memory_was_given_without_values() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Conv1d(8, 8, 1), nn.Linear(8, 2))
+    student = us.substitute(model, us.plan(model, "low_rank", knob=2, include=["*"]))
+    student.to_empty(device="cpu")
+    for parameter in student.parameters():
+        nn.init.constant_(parameter, math.nan)
+    for layer in student.modules():
+        if isinstance(layer, Linear | Conv | nn.Linear | us.Transform):
+            layer.reset_parameters()
+    assert all(bool(parameter.isfinite().all()) for parameter in student.parameters())

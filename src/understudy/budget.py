@@ -75,9 +75,12 @@ def spend(ladders: Sequence[Ladder], fixed: int, budget: int, unit: str) -> list
     left = budget - total(rungs)
     climbed, unspent = _climb(ladders, rungs, left, coarse_first=False)
     if unspent > _WASTE * budget:
-        climbed, unspent = min(
-            (climbed, unspent), _climb(ladders, rungs, left, coarse_first=True), key=_unspent
-        )
+        bottom = [0] * len(ladders)
+        others = [
+            _climb(ladders, rungs, left, coarse_first=True),
+            _climb(ladders, bottom, budget - lowest, coarse_first=True),
+        ]
+        climbed, unspent = min((climbed, unspent), *others, key=_unspent)
     return [ladder.knobs[rung] for ladder, rung in zip(ladders, climbed, strict=True)]
 
 

@@ -26,13 +26,19 @@ _DTYPES = {
     torch.bool: "BOOL",
     torch.uint8: "U8",
     torch.int8: "I8",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fn: "F8_E4M3",
     torch.int16: "I16",
+    torch.uint16: "U16",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
     torch.int32: "I32",
+    torch.uint32: "U32",
     torch.float32: "F32",
+    torch.complex64: "C64",
     torch.float64: "F64",
     torch.int64: "I64",
+    torch.uint64: "U64",
 }
 
 
@@ -63,7 +69,7 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
     replaced, aliases = _read_header(path, metadata.get(_KEY, _EMPTY), state)
-    layers = build_layers(model, replaced, init="fresh")
+    layers = build_layers(model, replaced, init="none")
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())
     state |= {alias: state[name] for alias, name in aliases.items()}
@@ -116,7 +122,7 @@ def _contents(model: nn.Module) -> tuple[dict[str, Tensor], str]:
     for key, value in state.items():
         if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"{key!r} is {kind}, which safetensors cannot hold")
+            raise ValueError(f"{key!r} is {kind}, which understudy does not store")
         if id(value) in first_names:
             aliases[key] = first_names[id(value)]
         else:

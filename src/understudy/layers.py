@@ -63,6 +63,11 @@ class Linear(Layer):
         """W, (out, in)."""
         return self.transform.matrix()
 
+    def reset_parameters(self) -> None:
+        """Set the bias to zero; the transform draws its own parameters."""
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(..., in)`."""
         out: Tensor = self.transform(x)
@@ -103,6 +108,11 @@ class Conv(Layer):
 
     def _kernel(self, matrix: Tensor) -> Tensor:
         return matrix.reshape(-1, self.in_channels, *self.geometry.kernel)
+
+    def reset_parameters(self) -> None:
+        """Set the bias to zero; the transform draws its own parameters."""
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""

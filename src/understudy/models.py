@@ -76,7 +76,7 @@ def _nearest(name: str, known: list[str]) -> str:
 def _import(package: str) -> Any:
     try:
         return importlib.import_module(package)
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # a wheel that does not fit its torch raises the latter
         raise ImportError(
             f"{package} cannot be imported ({error}); pip install 'understudy[{_EXTRAS[package]}]' brings it"
         ) from error

@@ -54,6 +54,10 @@ def plan(
     chosen_options = _check_options(made, options or {})
     if spatial not in get_args(Spatial):
         raise ValueError(f"spatial {spatial!r} is not one of {', '.join(get_args(Spatial))}")
+    if not isinstance(model, nn.Module | Sites):
+        raise TypeError(
+            f"model is a {type(model).__name__}, not a torch.nn.Module: create_model() makes one by name"
+        )
     if isinstance(model, Sites):
         if example is not None or include is not None or exclude is not None:
             raise ValueError("example, include and exclude belong to the call of sites()")
@@ -188,7 +192,7 @@ class _Planner:
                 raise ValueError(f"{site.path}: {error}") from error
             chosen[site.path] = nearest if self.params(site, nearest) <= site.params else None
             if nearest != knob:
-                notes[site.path] = f"{name} {knob} does not divide, {nearest} does"
+                notes[site.path] = f"{name} {nearest}, the nearest legal to {knob}"
         return self.assemble(chosen, notes, f"{name} {knob}")
 
     def assemble(self, knobs: Mapping[str, int | None], notes: Mapping[str, str], budget: str) -> Plan:

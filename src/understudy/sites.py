@@ -114,7 +114,8 @@ def sites(
 ) -> Sites:
     """List every module with a weight matrix and whether it will be substituted. The model is not changed.
 
-    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, but for the first convolution and the last layer.
+    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, but for the first convolution and the last layer,
+    in the order in which they run on the `example` or, without one, are registered.
     `include` names what is wanted instead, `exclude` what is not: glob patterns on module paths ("layer1",
     "*.conv2") and type names ("Linear"). With an `example` input the mult-adds of each site are counted.
     """
@@ -127,7 +128,8 @@ def sites(
             found.append(_site(path, module, record, obstacle(path, module, owners)))
             if isinstance(module, Layer) or kind_of(module) != "other":
                 parts.update(module.modules())
-    chosen = _select(found, include, exclude)
+    called = {path: place for place, path in enumerate(record.outputs)} if record else {}
+    chosen = _select(found, include, exclude, called)
     total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
     return Sites(
         model=type(model).__name__,
@@ -219,7 +221,9 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
     )
 
 
-def _select(found: list[Site], include: Sequence[str] | None, exclude: Sequence[str] | None) -> list[Site]:
+def _select(
+    found: list[Site], include: Sequence[str] | None, exclude: Sequence[str] | None, called: dict[str, int]
+) -> list[Site]:
     for label, patterns in (("include", include), ("exclude", exclude)):
         if isinstance(patterns, str):
             raise TypeError(f"{label} is {patterns!r}; give a list of patterns: [{patterns!r}]")
@@ -227,7 +231,8 @@ def _select(found: list[Site], include: Sequence[str] | None, exclude: Sequence[
             if not any(_matches(pattern, site) for site in found):
                 raise ValueError(f"{label} pattern {pattern!r} matches no site; {_nearest(pattern, found)}")
     by_default: dict[str, str] = {}
-    dense = [site for site in found if site.kind != "other"]
+    dense = [site for site in found if site.kind != "other" and (not called or site.path in called)]
+    dense.sort(key=lambda site: called.get(site.path, 0))  # as they run; without an example, as registered
     if include is None and len(dense) > 1:
         by_default[dense[-1].path] = "the last layer, excluded by default"
         stem = next((site for site in dense if site.kind != "linear"), None)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .geometry import Geometry
@@ -16,7 +17,7 @@ from .layers import Conv, Layer, Linear, SeparableConv, stand_ins
 from .plan import Plan, Replacement
 from .sites import kind_of, obstacle, weight_owners
 
-Init = Literal["project", "fresh"]
+Init = Literal["project", "fresh", "none"]
 _HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -36,14 +37,15 @@ def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Mo
     `init="fresh"` draws new weights with the same variance, to train from scratch.
     """
     made = build_layers(model, plan.layers, init)
-    return exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
+    student = exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
+    return _call_layers_(student)
 
 
 def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
     """The same in place, all or nothing; returns `model`."""
     for path, layer in build_layers(model, plan.layers, init).items():
         _become_(model.get_submodule(path), layer)
-    return model
+    return _call_layers_(model)
 
 
 @torch.no_grad()
@@ -55,17 +57,19 @@ def merge(model: nn.Module) -> nn.Module:
         trained = any(parameter.requires_grad for parameter in layer.transform.parameters())
         plain.get_parameter("weight").requires_grad_(trained)
         made[id(layer)] = _adopt(layer, plain)
-    return exchange(model, made)
+    return _call_layers_(exchange(model, made))
 
 
 def build_layers(model: nn.Module, layers: Iterable[Replacement], init: Init) -> dict[str, Layer]:
     """The stand-ins of a plan by path, checked against the model, which is not changed."""
     if init not in get_args(Init):
-        raise ValueError(f"init {init!r} is not one of {', '.join(get_args(Init))}")
+        raise ValueError(f"init {init!r} is not one of project, fresh")
     planned = [layer for layer in layers if layer.spec is not None]
     modules = dict(model.named_modules(remove_duplicate=False))
     owners = weight_owners(model)
     problems = [problem for layer in planned if (problem := _mismatch(layer, modules, owners))]
+    if not problems and init != "none":
+        problems = [problem for layer in planned if (problem := _not_finite(layer, modules))]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise ValueError(f"the plan does not fit {type(model).__name__}: {'; '.join(problems[:3])}{more}")
@@ -86,9 +90,14 @@ def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[in
     if kind_of(module) != layer.kind or tuple(weight.shape) != planned:
         found = f"a {kind_of(module)} with weight {tuple(weight.shape)}"
         return f"{layer.path!r} is {found}, not a {layer.kind} with {planned}"
-    if not weight.is_meta and not bool(weight.isfinite().all()):
-        return f"the weight of {layer.path!r} holds NaN or infinite values"
     return None
+
+
+def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None:
+    weight = modules[layer.path].get_parameter("weight")
+    if weight.is_meta or bool(weight.isfinite().all()):
+        return None
+    return f"the weight of {layer.path!r} holds NaN or infinite values"
 
 
 @torch.no_grad()
@@ -105,7 +114,7 @@ def _build(planned: Replacement, module: nn.Module, init: Init) -> Layer:
         layer = wrap(transform, Geometry.of(module), bias)
     else:
         layer = Linear(transform, bias)
-    if not weight.is_meta:
+    if not weight.is_meta and init != "none":
         precise = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
         _initialise_(layer, precise, init)
     for parameter in layer.parameters():
@@ -141,6 +150,20 @@ def separate(weight: Tensor) -> tuple[Tensor, Tensor]:
     taps = torch.linalg.eigh(per_channel.mT @ per_channel).eigenvectors[..., -1]  # (in, taps)
     pointwise = (per_channel @ taps[..., None])[..., 0].T
     return pointwise, taps.reshape(weight.shape[1], 1, *weight.shape[2:])
+
+
+def _call_layers_(model: nn.Module) -> nn.Module:
+    """Have PyTorch's encoder layers call their linear layers where one is a stand-in.
+
+    In evaluation they would hand all weights to a fused kernel instead, which would form every matrix. The
+    flag is the one by which they know whether that kernel fits their activation.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            fits = {F.relu: 1, F.gelu: 2}.get(module.activation, 0)
+            stands_in = any(True for _ in stand_ins(module))
+            module.activation_relu_or_gelu = 0 if stands_in else fits
+    return model
 
 
 def _adopt(old: nn.Module, new: nn.Module) -> nn.Module:

@@ -106,10 +106,15 @@ class ThreeWay(Transform):
 
     @classmethod
     def best_order(cls, in_features: int, out_features: int, knob: int, positions: int) -> Order:
-        """The order with the fewest mult-adds for this many vectors."""
-        return min(
-            cls.orders(in_features, out_features, knob), key=lambda o: o.per_call + positions * o.per_vector
-        )
+        """The order with the fewest mult-adds for this many vectors.
+
+        A plain loop: torch.compile cannot trace min(key=…) over a symbolic number of vectors.
+        """
+        best, *others = cls.orders(in_features, out_features, knob)
+        for other in others:
+            if other.per_call + positions * other.per_vector < best.per_call + positions * best.per_vector:
+                best = other
+        return best
 
     @classmethod
     def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:

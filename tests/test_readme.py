@@ -1,0 +1,69 @@
+"""What the README shows is what happens: its example is run, its tables are those of committed results."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(language: str, after: str = "") -> str:
+    match = re.compile(rf"```{language}\n(.*?)```", re.DOTALL).search(README, README.index(after))
+    assert match is not None
+    return match[1]
+
+
+def result(name: str) -> dict[str, object]:
+    loaded = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def test_the_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", block("python")], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == block("text")
+    assert (tmp_path / "student.safetensors").stat().st_size == 4_900_860
+
+
+def test_the_demo_prints_what_the_readme_shows() -> None:
+    command = [sys.executable, "-m", "understudy", "plan", "wrn_50_2", "--all", "--params", "17.6M"]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "160"}
+    )
+    shown = [line for line in map(str.rstrip, ran.stdout.splitlines()) if line]
+    assert shown == block("text", after="prints, for 17.6 M").splitlines()
+
+
+def test_the_table_of_speeds_is_that_of_the_committed_result() -> None:
+    cases = result("layers")["cases"]
+    assert isinstance(cases, list)
+    for case in cases:
+        layers = case["layers"]
+        cells = [
+            f"{layers[name]['forward_speedup']:.1f} / {layers[name]['step_speedup']:.1f}"
+            for name in ("low_rank", "tensor_train", "tucker", "hashed", "shuffle", "acdc", "grouped")
+        ]
+        layout = case["layout"].replace("_", " ")
+        row = f"| {case['channels']}, {case['side']}×{case['side']} | {layout} | {' | '.join(cells)} |"
+        assert row in README
+
+
+def test_the_table_of_trained_students_is_that_of_the_committed_result() -> None:
+    students = result("trained")["students"]
+    assert isinstance(students, list)
+    for student in students:
+        if student["spatial"] == "unfolded" and student["ratio"] == 0.7 and "accuracy" in student:
+            row = f"| `{student['transform']}` | {student['params']:,} | {100 * student['accuracy']:.2f} % |"
+            assert row in README
+
+
+def test_no_page_holds_a_placeholder() -> None:
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        assert not re.search(r"@[A-Z]+@", page.read_text(encoding="utf-8")), page

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from .files import whole_file
 from .layers import Conv, Layer, SeparableConv
 from .plan import Replacement, Spec, Way
 from .sites import Kind
@@ -39,17 +38,15 @@ _DTYPES = {
 def save(model: nn.Module, path: str | Path) -> None:
     """Write a network, substituted or not. Fixed random indices are stored as seeds; nothing is pickled.
 
-    The file appears whole or not at all: it is written beside its place and then renamed.
+    The file appears whole or not at all.
     """
     tensors, header = _contents(model)
-    target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
-    try:
-        save_file({key: t.detach().contiguous() for key, t in tensors.items()}, name, metadata={_KEY: header})
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with whole_file(path) as temporary:
+        save_file(
+            {key: tensor.detach().contiguous() for key, tensor in tensors.items()},
+            temporary,
+            metadata={_KEY: header},
+        )
 
 
 def load(path: str | Path, model: nn.Module) -> nn.Module:

@@ -1,0 +1,301 @@
+"""The training loop, read from top to bottom.
+
+A run is a function of its recipe: batches, augmentation and dropout follow from (seed, step), so a checkpoint holds
+only weights, momentum and counters, and a run that was killed ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .. import data as datasets
+from ..checkpoint import save as save_model
+from ..cost import cost
+from .attention import AttentionTransfer, distillation_loss
+from .decay import weight_decay_groups
+from .networks import load_teacher, make_student, make_student_plan, set_drop_path
+from .processes import Processes, join
+from .recipe import Recipe
+from .run import Checkpoint, Run
+
+Report = Callable[[str], None]
+
+
+class DivergedError(RuntimeError):
+    """The loss became NaN or infinite."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where a run stands; kept in every checkpoint."""
+
+    step: int = 0  # of the whole run
+    epoch: int = 0
+    batch: int = 0  # of the epoch
+    loss_sum: float = 0.0  # over the epoch so far
+    right: int = 0
+    seen: int = 0
+
+
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    data_folder: Path | None = None,
+    device: str | None = None,
+    report: Callable[[str], None] = lambda message: None,
+    watch: Callable[[Progress, int, float], None] = lambda progress, batches, loss: None,
+) -> dict[str, Any]:
+    """Train by a recipe into the folder `out`, or go on with the run that is there; returns its result.
+
+    `report` is told what happens in words; `watch` sees every step: the progress, batches an epoch, the loss.
+    """
+    processes = join(device)
+    data = datasets.load(recipe.data, data_folder)
+    batches = training_batches(recipe, data, processes)
+    teacher = load_teacher(recipe, data.classes)
+    plan = make_student_plan(recipe, data.classes, data.example())
+    network = make_student(recipe, data.classes, plan, teacher).to(processes.device)
+
+    run = Run.open(out, recipe) if processes.is_first else Run(out, recipe)
+    if run.status == "finished":
+        report(f"{out} has finished already")
+        return run.read_json("result.json")
+    trainer = Trainer(recipe, network, teacher, processes, data.example())
+    checkpoint, refused = run.latest(processes.device)
+    for reason in refused:
+        report(f"checkpoint refused: {reason}")
+    progress = trainer.restore(checkpoint) if checkpoint else Progress()
+    if checkpoint:
+        report(f"going on from step {progress.step}, epoch {progress.epoch}")
+    if processes.is_first:
+        if plan is not None:
+            plan.save(out / "plan.json")
+        run.keep_metrics(progress.epoch)
+        run.set_status("running")
+
+    saved = time.monotonic()
+    try:
+        while progress.epoch < recipe.epochs:
+            started = time.monotonic()
+            trainer.begin(progress.epoch)
+            for x, y, share in batches.epoch(progress.epoch, start=progress.batch):
+                loss = trainer.step(x, y, share, progress)
+                watch(progress, len(batches), loss)
+                if processes.is_first and time.monotonic() - saved >= recipe.checkpoint_seconds:
+                    run.save(trainer.checkpoint(progress))
+                    saved = time.monotonic()
+            record = trainer.end(progress) | evaluate(trainer.averaged(), recipe, data, processes.device)
+            if processes.is_first:
+                run.log(record | {"seconds": round(time.monotonic() - started, 2)})
+            report(
+                f"epoch {progress.epoch + 1}/{recipe.epochs}: loss {record['train_loss']:.3f}, "
+                f"train error {record['train_error']:.2f} %, test error {record['test_error']:.2f} %"
+            )
+            progress = Progress(step=progress.step, epoch=progress.epoch + 1)
+    except DivergedError as error:
+        if processes.is_first:
+            run.set_status("diverged", step=progress.step, reason=str(error))
+        raise
+    result = finish(run, trainer.averaged(), recipe, data, record) if processes.is_first else record
+    run.close()
+    return result
+
+
+def training_batches(recipe: Recipe, data: DataSet, processes: Processes) -> Batches:
+    """The training images of a recipe, shuffled and augmented by its seed, this process's share of each batch."""
+    raise NotImplementedError
+
+
+def finish(run: Run, network: nn.Module, recipe: Recipe, data: DataSet, last: dict[str, Any]) -> dict[str, Any]:
+    """Write the trained network and what it costs; only then has the run finished."""
+    price = cost(network, data.example())
+    save_model(network, run.folder / "model.safetensors")
+    result = {
+        **last,
+        "params": price.params,
+        "mult_adds": price.mult_adds,
+        "ideal_mult_adds": price.ideal_mult_adds,
+        "bytes": (run.folder / "model.safetensors").stat().st_size,
+        "recipe": dataclasses.asdict(recipe),
+    }
+    run.write_json("result.json", result)
+    run.set_status("finished")
+    return result
+
+
+class Trainer:
+    """The moving parts of a run: network, optimiser, teacher, average, and how to take one step."""
+
+    def __init__(
+        self, recipe: Recipe, network: nn.Module, teacher: nn.Module | None, processes: Processes, example: Tensor
+    ) -> None:
+        self.recipe = recipe
+        self.processes = processes
+        self.network = network
+        if recipe.channels_last:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        overrides = dict(item.split("=", 1) for item in recipe.decay_overrides)
+        groups = weight_decay_groups(
+            network,
+            recipe.weight_decay,
+            policy=recipe.decay,
+            scope=recipe.decay_scope,
+            overrides=overrides,  # type: ignore[arg-type]
+            decay_vectors=recipe.decay_vectors,
+        )
+        self.optimiser = torch.optim.SGD(
+            groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov
+        )
+        self.scaler = torch.amp.GradScaler(processes.device.type, enabled=recipe.precision == "float16")
+        self.teacher = teacher.to(processes.device) if teacher is not None else None
+        self.attention = None
+        if recipe.attention and teacher is not None:
+            self.attention = AttentionTransfer(
+                network, teacher, taps=recipe.taps or None, beta=recipe.attention, example=example
+            )
+        self.average = {key: value.clone() for key, value in network.state_dict().items()} if recipe.ema else {}
+        self.forward: nn.Module = network
+        if processes.world_size > 1:
+            self.forward = DistributedDataParallel(network)
+        if recipe.compile:
+            self.forward = torch.compile(self.forward)  # type: ignore[assignment]
+
+    def begin(self, epoch: int) -> None:
+        """Set what changes with the epoch."""
+        self.network.train()
+        set_drop_path(self.network, self.recipe.drop_path * epoch / self.recipe.epochs)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.recipe, epoch)
+
+    def step(self, x: Tensor, y: Tensor, share: float, progress: Progress) -> float:
+        """One batch: forward, backward, update. `share` weighs this process's part of the batch."""
+        recipe = self.recipe
+        torch.manual_seed(recipe.seed + (progress.step + 1) * 1_000_003)  # drop-path and dropout follow the step
+        with torch.autocast(x.device.type, _DTYPES[recipe.precision], enabled=recipe.precision != "float32"):
+            output = self.forward(x)
+            logits, auxiliary = output if isinstance(output, tuple) else (output, None)
+            loss = F.cross_entropy(logits, y)
+            if self.attention is not None:
+                looked, wanted = self.attention(x)
+            elif self.teacher is not None and recipe.distillation:
+                with torch.no_grad():
+                    wanted = self.teacher(x)
+            if recipe.distillation and self.teacher is not None:
+                soft = distillation_loss(logits.float(), wanted.float(), recipe.temperature)
+                loss = (1 - recipe.distillation) * loss + recipe.distillation * soft
+            if self.attention is not None:
+                loss = loss + looked
+            if auxiliary is not None:
+                loss = loss + recipe.auxiliary * F.cross_entropy(auxiliary, y)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise DivergedError(f"the loss is {value} at step {progress.step}; {self._culprit(x)}")
+        self.optimiser.zero_grad(set_to_none=True)
+        self.scaler.scale(loss * share).backward()
+        if recipe.clip:
+            self.scaler.unscale_(self.optimiser)
+            nn.utils.clip_grad_norm_(self.network.parameters(), recipe.clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        for key, value_now in self.network.state_dict().items() if recipe.ema else ():
+            kept = self.average[key]
+            kept.lerp_(value_now, 1 - recipe.ema) if kept.is_floating_point() else kept.copy_(value_now)
+        progress.step += 1
+        progress.batch += 1
+        progress.loss_sum += value * len(y)
+        progress.right += int((logits.detach().argmax(1) == y).sum())
+        progress.seen += len(y)
+        return value
+
+    @torch.no_grad()
+    def _culprit(self, x: Tensor) -> str:
+        """Which layer's output is not finite first, by running the batch once more."""
+        found: list[str] = []
+
+        def watch(path: str) -> Callable[[nn.Module, Any, Any], None]:
+            def hook(_: nn.Module, __: Any, output: Any) -> None:
+                if isinstance(output, Tensor) and not found and not bool(output.isfinite().all()):
+                    found.append(path)
+
+            return hook
+
+        handles = [m.register_forward_hook(watch(path)) for path, m in self.network.named_modules() if path]
+        self.network(x)
+        for handle in handles:
+            handle.remove()
+        return f"the first output that is not finite is that of {found[0]!r}" if found else "all outputs are finite"
+
+    def end(self, progress: Progress) -> dict[str, Any]:
+        """The training figures of the epoch, over all processes."""
+        sums = torch.tensor([progress.loss_sum, progress.right, progress.seen], dtype=torch.float64)
+        loss_sum, right, seen = self.processes.sum(sums.to(self.processes.device)).tolist()
+        return {
+            "epoch": progress.epoch,
+            "step": progress.step,
+            "learning_rate": learning_rate(self.recipe, progress.epoch),
+            "train_loss": loss_sum / seen,
+            "train_error": 100 * (1 - right / seen),
+        }
+
+    def averaged(self) -> nn.Module:
+        """The network to evaluate and to keep: the running average where there is one."""
+        if not self.average:
+            return self.network
+        averaged = copy.deepcopy(self.network)
+        averaged.load_state_dict(self.average)
+        return averaged
+
+    def checkpoint(self, progress: Progress) -> Checkpoint:
+        """Everything the run needs to go on."""
+        tensors = {f"network.{key}": value for key, value in self.network.state_dict().items()}
+        tensors |= {f"average.{key}": value for key, value in self.average.items()}
+        for name, parameter in self.network.named_parameters():
+            momentum = self.optimiser.state[parameter].get("momentum_buffer")
+            if momentum is not None:
+                tensors[f"momentum.{name}"] = momentum
+        return Checkpoint(tensors, {**dataclasses.asdict(progress), "scaler": self.scaler.state_dict()})
+
+    def restore(self, checkpoint: Checkpoint) -> Progress:
+        """Take up a checkpoint."""
+        part: dict[str, dict[str, Tensor]] = {"network": {}, "average": {}, "momentum": {}}
+        for key, tensor in checkpoint.tensors.items():
+            kind, _, name = key.partition(".")
+            part[kind][name] = tensor
+        self.network.load_state_dict(part["network"])
+        self.average = part["average"]
+        for name, parameter in self.network.named_parameters():
+            if name in part["momentum"]:
+                self.optimiser.state[parameter]["momentum_buffer"] = part["momentum"][name].clone(
+                    memory_format=torch.preserve_format
+                )
+        state = dict(checkpoint.state)
+        self.scaler.load_state_dict(state.pop("scaler"))
+        return Progress(**{field.name: state[field.name] for field in dataclasses.fields(Progress)})
+
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def learning_rate(recipe: Recipe, epoch: int) -> float:
+    """The rate of an epoch: by milestones, or along half a cosine to zero."""
+    if recipe.schedule == "cosine":
+        return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * epoch / recipe.epochs))
+    return recipe.learning_rate * recipe.gamma ** sum(epoch >= milestone for milestone in recipe.milestones)
+
+
+@torch.no_grad()
+def evaluate(network: nn.Module, recipe: Recipe, data: DataSet, device: torch.device) -> dict[str, Any]:
+    """Top-1 and top-5 error in percent on the test images."""
+    raise NotImplementedError

@@ -122,7 +122,7 @@ class _Tracer(TorchDispatchMode):
                     return result
         result = func(*args, **(kwargs or {}))
         count = operations.mult_adds(func, args, result)
-        if any(isinstance(module, Transform) for _, module in self.stack):
+        if any(isinstance(module, Transform | Layer) for _, module in self.stack):
             count += operations.product_mult_adds(func, result)
         self.record.mult_adds[self._owner()] += count
         running = {path for path, _ in self.stack}

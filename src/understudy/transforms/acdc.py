@@ -73,7 +73,8 @@ class Acdc(Transform):
 
     def sample(self, shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
         """Random signs: an orthogonal matrix at any depth."""
-        return (2 * torch.randint(0, 2, shape, generator=generator) - 1) * self.entry_std(std)
+        signs = 2 * torch.randint(0, 2, shape, generator=generator, device="cpu") - 1
+        return signs * self.entry_std(std)
 
     @torch.no_grad()
     def project_(self, matrix: Tensor) -> None:
@@ -117,7 +118,8 @@ _PROJECTION_SWEEPS = 8
 
 def _better_fit(gram: Tensor, wanted: Tensor, present: Tensor) -> Tensor:
     """The v that minimises v·Gv − 2 v·w, or the present one where rounding makes the solution worse."""
-    ridge = torch.finfo(gram.dtype).eps * gram.diagonal().mean()
+    limits = torch.finfo(gram.dtype)
+    ridge = limits.eps * gram.diagonal().mean() + limits.tiny  # a diagonal may have no effect at all
     best = torch.linalg.solve(gram + ridge * torch.eye(len(wanted)).to(gram), wanted)
 
     def loss(v: Tensor) -> float:

@@ -157,7 +157,7 @@ class Transform(nn.Module, abc.ABC):
 
         Their mean square is made exact: a factor of few entries would otherwise scale all of W by chance.
         """
-        values = torch.randn(shape, generator=generator)
+        values = torch.randn(shape, generator=generator, device="cpu", dtype=torch.float32)
         return values * (self.entry_std(std) / values.square().mean().sqrt())
 
     @torch.no_grad()
@@ -167,17 +167,21 @@ class Transform(nn.Module, abc.ABC):
         The draw comes from `generator`, or else from this transform's own seed: the global random state is
         neither read nor changed.
         """
-        generator = generator or torch.Generator().manual_seed(self.seed)
+        std = self.in_features**-0.5 if std is None else std
+        if not std > 0:
+            raise ValueError(f"std {std!r} is not above 0")
+        generator = generator or torch.Generator("cpu").manual_seed(self.seed)
         for parameter in self.parameters():
             if not parameter.is_meta:
-                parameter.copy_(self.sample(parameter.shape, std or self.in_features**-0.5, generator))
+                parameter.copy_(self.sample(parameter.shape, std, generator))
 
     def runs_structured(self, positions: int) -> bool:
-        """Whether a call on `positions` vectors takes the structured path."""
+        """Whether a call on `positions` vectors takes the structured path; no vectors, no structure."""
+        positions = known_positions(positions)
+        if positions == 0:
+            return False
         if self.path != "auto":
             return self.path == "structured"
-        if torch.compiler.is_exporting():  # the batch may be symbolic: decide as for very many vectors
-            positions = 1 << _MANY_BITS
         return self.prefers_structured(self.in_features, self.out_features, self.knob, positions)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -197,6 +201,11 @@ class Transform(nn.Module, abc.ABC):
         return f"{self.in_features} → {self.out_features}, {self.knob_name}={self.knob}"
 
 
+def known_positions(positions: int) -> int:
+    """How many vectors to decide for: in an exported graph the batch may be symbolic, so very many."""
+    return 1 << _MANY_BITS if torch.compiler.is_exporting() else positions
+
+
 def describe_knobs(legal: Sequence[int]) -> str:
     """Say a sequence of knobs in few words: `1..8`, `{8, 4, 2, 1}` or `{} (this shape is refused)`."""
     if not legal:
@@ -211,16 +220,22 @@ def clamp_knob(knob: float, legal: Sequence[int]) -> int:
     return min(max(math.floor(knob), legal[0]), legal[-1])
 
 
-def truncated_svd(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best `(left, right)` of this rank with left · right ≈ matrix; both carry √ of the singular values.
+def leading_directions(matrix: Tensor, rank: int) -> Tensor:
+    """Orthonormal columns that span the leading `rank` directions of a matrix's columns.
 
-    By the eigenvectors of the smaller Gram matrix, in double precision: many times quicker than a full SVD.
+    They are eigenvectors of the Gram matrix, in double precision: many times quicker than a full SVD.
     """
+    precise = matrix.double()
+    return torch.linalg.eigh(precise @ precise.T).eigenvectors.flip(-1)[:, :rank].to(matrix.dtype)
+
+
+def truncated_svd(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """The best `(left, right)` of this rank with left · right ≈ matrix; both carry √ of the singular values."""
     if matrix.shape[0] > matrix.shape[1]:
         right, left = truncated_svd(matrix.T, rank)
         return left.T, right.T
     precise = matrix.double()
-    basis = torch.linalg.eigh(precise @ precise.T).eigenvectors.flip(-1)[:, :rank]  # the leading directions
+    basis = leading_directions(precise, rank)
     rest = basis.T @ precise
     root = rest.norm(dim=1).sqrt().clamp(min=torch.finfo(torch.float64).tiny)
     return (basis * root).to(matrix.dtype), (rest / root[:, None]).to(matrix.dtype)

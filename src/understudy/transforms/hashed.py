@@ -47,15 +47,8 @@ class Hashed(Transform):
     ) -> None:
         if indexing not in self.options["indexing"]:
             raise ValueError(f"indexing {indexing!r} is not one of {', '.join(self.options['indexing'])}")
+        self.indexing: Indexing = indexing  # before the base class draws everything
         super().__init__(in_features, out_features, knob, seed=seed, path=path, device=device, dtype=dtype)
-        self.indexing: Indexing = indexing
-        entries = in_features * out_features
-        length = entries if indexing == "balanced" else 0
-        self.register_buffer(
-            "index", torch.empty(entries, dtype=torch.int32, device=device), persistent=False
-        )
-        self.register_buffer("order", torch.empty(length, dtype=torch.int32, device=device), persistent=False)
-        self._draw_index_()
 
     @classmethod
     def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
@@ -94,36 +87,37 @@ class Hashed(Transform):
         return 1 - used / self.knob
 
     def _draw_index_(self) -> None:
-        """Fill `index` and `order` from the seed.
+        """Fill `index` and `order` from the seed, on the device of the weights.
 
         numpy's RandomState is used because its streams are frozen for good: a checkpoint that holds only the
         seed must find the same index under every later version and on every device.
         """
-        if self.index.is_meta:
-            return
-        random = np.random.RandomState(self.seed % 2**32)
-        entries = self.index.numel()
-        if self.indexing == "independent":
-            self.index.copy_(torch.from_numpy(random.randint(0, self.knob, entries, dtype=np.int32)))
-            return
-        order = torch.from_numpy(random.permutation(np.arange(entries, dtype=np.int32)))
-        index = torch.empty(entries, dtype=torch.int32)
-        index[order.long()] = torch.arange(self.knob, dtype=torch.int32).repeat_interleave(
-            self._run_lengths()
-        )
-        self.order.copy_(order)
-        self.index.copy_(index)
+        device = self.weight.device
+        entries = self.in_features * self.out_features
+        index = torch.empty(entries, dtype=torch.int32, device=device)
+        order = torch.empty(entries if self.indexing == "balanced" else 0, dtype=torch.int32, device=device)
+        if device.type != "meta":
+            random = np.random.RandomState(self.seed % 2**32)
+            if self.indexing == "independent":
+                index.copy_(torch.from_numpy(random.randint(0, self.knob, entries, dtype=np.int32)))
+            else:
+                permutation = random.permutation(np.arange(entries, dtype=np.int32))
+                drawn = np.empty(entries, dtype=np.int32)
+                drawn[permutation] = np.repeat(np.arange(self.knob, dtype=np.int32), self._run_lengths())
+                order.copy_(torch.from_numpy(permutation))
+                index.copy_(torch.from_numpy(drawn))
+        self.register_buffer("index", index, persistent=False)
+        self.register_buffer("order", order, persistent=False)
 
-    def _run_lengths(self) -> Tensor:
+    def _run_lengths(self) -> list[int]:
         """Entries that each weight serves: ⌈N/M⌉ for the first N mod M weights, ⌊N/M⌋ for the others."""
-        share, longer = divmod(self.index.numel(), self.knob)
-        return share + (torch.arange(self.knob) < longer).long()
+        share, longer = divmod(self.in_features * self.out_features, self.knob)
+        return [share + 1] * longer + [share] * (self.knob - longer)
 
     def reset_parameters(self, std: float | None = None, generator: torch.Generator | None = None) -> None:
         """Draw the weights, and the index anew: after `to_empty` both are needed."""
         super().reset_parameters(std, generator)
-        if "index" in self._buffers:  # not yet while the base class is being initialised
-            self._draw_index_()
+        self._draw_index_()
 
     def matrix(self) -> Tensor:
         """Gather the weights."""
@@ -146,7 +140,7 @@ class Hashed(Transform):
         """The mean of the entries that share a weight: least squares."""
         entries = matrix.reshape(-1)
         if self.indexing == "balanced":
-            means = _sum_runs(entries, self.order, self.knob) / self._run_lengths().to(entries)
+            means = _sum_runs(entries, self.order, self.knob) / entries.new_tensor(self._run_lengths())
         else:
             sums = entries.new_zeros(self.knob).index_add_(0, self.index, entries)
             means = sums / self.index.bincount(minlength=self.knob).clamp(min=1)
@@ -161,15 +155,14 @@ class Hashed(Transform):
         return torch.tensor([self.seed, self.options["indexing"].index(self.indexing)])
 
     def set_extra_state(self, state: Any) -> None:
-        """Take over the seed of a loaded state dict."""
+        """Take over the seed of a loaded state dict; the index may never have been drawn here."""
         seed, indexing = state.tolist()
         if self.options["indexing"][indexing] != self.indexing:
             raise ValueError(
                 f"the state dict has {self.options['indexing'][indexing]} indexing, not {self.indexing}"
             )
-        if seed != self.seed:
-            self.seed = seed
-            self._draw_index_()
+        self.seed = seed
+        self._draw_index_()
 
 
 def _sum_runs(entries: Tensor, order: Tensor, weights: int) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .base import Shapes, balance_, truncated_svd
+from .base import Shapes, balance_, leading_directions, truncated_svd
 from .three_way import ThreeWay, split
 
 
@@ -59,9 +59,9 @@ class TensorTrain(ThreeWay):
     def project_(self, matrix: Tensor) -> None:
         """TT-SVD: cut the first rank, then the second."""
         b, p, c, q = self.core.shape
-        tensor = self._tensor(matrix)
-        first, rest = truncated_svd(tensor.reshape(tensor.shape[0], -1), p)  # (a, p), (p, b·c·d)
-        core, last = truncated_svd(rest.reshape(p * b * c, -1), q)  # (p·b·c, q), (q, d)
+        unfolded = self._tensor(matrix.double()).flatten(1)  # (a, b·c·d)
+        first = leading_directions(unfolded, p)  # (a, p)
+        core, last = truncated_svd((first.T @ unfolded).reshape(p * b * c, -1), q)  # (p·b·c, q), (q, d)
         self.out_factor.copy_(first)
         self.core.copy_(core.reshape(p, b, c, q).transpose(0, 1))
         self.in_factor.copy_(last)

@@ -10,7 +10,6 @@ Read from the right this is three plain matrix products on slices of a vector: n
 from __future__ import annotations
 
 import abc
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .base import Transform
+from .base import Transform, known_positions
 
 
 class Dimensions(NamedTuple):
@@ -44,16 +43,25 @@ def _divisors(n: int) -> list[int]:
     return small + [n // k for k in reversed(small) if k * k != n]
 
 
-@functools.cache
+_SPLITS: dict[tuple[int, int], Dimensions] = {}  # a plain memo: torch.compile traces through it
+
+
 def split(in_features: int, out_features: int) -> Dimensions:
     """The b and c that make a, b·c and d most nearly equal, by their spread in logarithms."""
+    shape = (in_features, out_features)
+    if shape not in _SPLITS:
+        _SPLITS[shape] = _best_split(in_features, out_features)
+    return _SPLITS[shape]
+
+
+def _best_split(in_features: int, out_features: int) -> Dimensions:
     third = math.log(in_features * out_features) / 3
 
     def unevenness(b: int, c: int) -> tuple[float, int, int]:
         sizes = (out_features // b, b * c, in_features // c)
         return round(sum((math.log(size) - third) ** 2 for size in sizes), 9), b, c
 
-    b, c = min(unevenness(b, c) for b in _divisors(out_features) for c in _divisors(in_features))[1:]
+    _, b, c = min(unevenness(b, c) for b in _divisors(out_features) for c in _divisors(in_features))
     return Dimensions(out_features // b, b, c, in_features // c)
 
 
@@ -129,7 +137,7 @@ class ThreeWay(Transform):
 
     def _stages(self, positions: int) -> list[Tensor]:
         """The matrices to apply in turn, each to consecutive slices of the vector."""
-        order = self.best_order(self.in_features, self.out_features, self.knob, positions)
+        order = self.best_order(self.in_features, self.out_features, self.knob, known_positions(positions))
         middle = self.middle()
         if order.merge_out:
             return [self.in_factor, self._merge_out(middle)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .base import Shapes, balance_
+from .base import Shapes, balance_, leading_directions
 from .three_way import ThreeWay, split
 
 
@@ -70,11 +70,11 @@ class Tucker(ThreeWay):
     @torch.no_grad()
     def project_(self, matrix: Tensor) -> None:
         """The higher-order SVD: each factor spans the leading directions of its own unfolding."""
-        tensor = self._tensor(matrix.double())  # (a, b·c, d); the Gram matrices below square its condition
-        bases = []
-        for mode, rank in enumerate(self.core.shape):
-            unfolded = tensor.movedim(mode, 0).reshape(tensor.shape[mode], -1)
-            bases.append(torch.linalg.eigh(unfolded @ unfolded.T).eigenvectors.flip(-1)[:, :rank])
+        tensor = self._tensor(matrix.double())  # (a, b·c, d)
+        bases = [
+            leading_directions(tensor.movedim(mode, 0).flatten(1), rank)
+            for mode, rank in enumerate(self.core.shape)
+        ]
         self.core.copy_(torch.einsum("ijk,ia,jb,kc->abc", tensor, *bases))
         self.out_factor.copy_(bases[0])
         self.middle_factor.copy_(bases[1])

@@ -1,0 +1,92 @@
+"""Data sets by name, and batches of them that follow from (seed, epoch, step) alone."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .augment import Augment
+from .batches import Batches
+from .cifar import CIFAR10, CIFAR100, Cifar, load_cifar
+from .digits import load_digits
+from .imagenet import ImageFolders, load_imagenet
+from .images import DataError, DataSet, Images
+from .sampler import Loader, Sampler
+
+__all__ = [
+    "Augment",
+    "Batches",
+    "DataError",
+    "DataSet",
+    "ImageFolders",
+    "Images",
+    "Loader",
+    "Sampler",
+    "load",
+    "names",
+]
+
+
+def names() -> list[str]:
+    """The data sets `load` knows."""
+    return sorted(_DATA_SETS)
+
+
+def load(
+    name: str,
+    folder: str | Path | None = None,
+    *,
+    download: bool = False,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    **options: Any,
+) -> DataSet:
+    """A data set by name: `digits`, `cifar10`, `cifar100`, `imagenet`.
+
+    `digits` comes with scikit-learn. CIFAR is read from `folder`, by default ~/.cache/understudy, where
+    `download` puts it; options are `layout`, `base_url`, `partial` and `progress`. `imagenet` is a folder
+    with train/ and val/; options are `size` and `resize`. `mean` and `std` replace those of the data set.
+    """
+    if name not in _DATA_SETS:
+        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"no data set {name!r}{hint}; legal are {', '.join(names())}")
+    data = _DATA_SETS[name](None if folder is None else Path(folder).expanduser(), download, **options)
+    for statistic in (mean, std):
+        if statistic is not None and len(statistic) != len(data.mean):
+            raise ValueError(f"{len(statistic)} numbers for the {len(data.mean)} channels of {name}")
+    return replace(
+        data,
+        mean=data.mean if mean is None else tuple(mean),
+        std=data.std if std is None else tuple(std),
+    )
+
+
+def _digits(folder: Path | None, download: bool) -> Images:
+    if folder is not None or download:
+        raise ValueError("digits come with scikit-learn: give neither a folder nor download")
+    return load_digits()
+
+
+def _cifar(kind: Cifar, folder: Path | None, download: bool, **options: Any) -> Images:
+    return load_cifar(kind, folder or Path.home() / ".cache" / "understudy", download=download, **options)
+
+
+def _imagenet(folder: Path | None, download: bool, **options: Any) -> ImageFolders:
+    if download:
+        raise ValueError("imagenet cannot be downloaded without an account: https://image-net.org")
+    if folder is None:
+        raise ValueError("imagenet needs a folder, with train/ and val/ in it")
+    return load_imagenet(folder, **options)
+
+
+_DATA_SETS: dict[str, Callable[..., DataSet]] = {
+    "cifar10": partial(_cifar, CIFAR10),
+    "cifar100": partial(_cifar, CIFAR100),
+    "digits": _digits,
+    "imagenet": _imagenet,
+}

@@ -22,10 +22,10 @@ def load_weights(
 ) -> dict[str, str]:
     """Load a state dict whose keys may differ from the model's; returns source key → model key.
 
-    Keys are first rewritten by `mapping` (old prefix → new prefix). If they are then the model's own, they are
-    taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same shapes inside
-    correspond, and among alike ones the first to the first, in natural order. Anything left over on either side
-    is an error, and the model is then unchanged.
+    Keys are first rewritten by `mapping` (old prefix → new prefix). If they are then the model's own, they
+    are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same shapes
+    inside correspond, and among alike ones the first to the first, in natural order. Anything left over on
+    either side is an error, and the model is then unchanged.
     """
     state = _weights(source if isinstance(source, Mapping) else _read(Path(source)))
     renamed = {_rename(key, mapping or {}): key for key in state}
@@ -39,15 +39,14 @@ def load_weights(
         pairs = {renamed[key]: target for key, target in found.items()}
     for original, key in pairs.items():
         if state[original].shape != wanted[key].shape:
-            raise ValueError(
-                f"{original!r} has shape {tuple(state[original].shape)}, but {key!r} {tuple(wanted[key].shape)}"
-            )
+            found, expected = tuple(state[original].shape), tuple(wanted[key].shape)
+            raise ValueError(f"{original!r} has shape {found}, but {key!r} {expected}")
     missing = set(wanted) - set(pairs.values())
     if missing or len(pairs) != len(state):
         left = sorted(set(state) - set(pairs))[:3]
         raise ValueError(
-            f"the weights do not fit {type(model).__name__}: {len(pairs)} of {len(state)} tensors found a place; "
-            f"left over {left}, missing {sorted(missing)[:3]}"
+            f"the weights do not fit {type(model).__name__}: {len(pairs)} of {len(state)} tensors found a "
+            f"place; left over {left}, missing {sorted(missing)[:3]}"
         )
     model.load_state_dict({key: state[original] for original, key in pairs.items()}, strict=False)
     return pairs
@@ -55,12 +54,13 @@ def load_weights(
 
 def _read(path: Path) -> dict[str, Tensor]:
     if path.suffix in (".pt", ".pth"):
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        return dict(state.get("state_dict", state))
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        return dict(loaded.get("state_dict", loaded))
     try:
-        return load_file(path)
+        state: dict[str, Tensor] = load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+    return state
 
 
 def _weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

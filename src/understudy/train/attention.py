@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..trace import Example, trace
+from understudy.trace import Example, trace
 
 
 def attention_map(activation: Tensor) -> Tensor:
@@ -20,9 +20,9 @@ def attention_map(activation: Tensor) -> Tensor:
 class AttentionTransfer:
     """β · (3 / taps) · Σ MSE(student map, teacher map) over the outputs of some modules.
 
-    `taps` are module paths, the same in both networks; by default the last module at each image size, as
-    `find_taps` finds them. Calling it on a batch runs the teacher, in evaluation mode and without gradients, and
-    compares with what the student's modules gave in the forward pass just before.
+    `taps` are module paths, the same in both networks; by default those that `find_taps` finds. Calling it on
+    a batch runs the teacher, in evaluation mode and without gradients, and compares with what the student's
+    modules gave in the forward pass just before.
     """
 
     def __init__(

@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from ..layers import Layer
-from ..plan import find_transform
-from ..transforms import Transform
+from understudy.layers import Layer
+from understudy.plan import find_transform
+from understudy.transforms import Transform
 
 Policy = Literal["crs", "none"]
 Scope = Literal["layer", "network"]
@@ -26,10 +26,11 @@ def weight_decay_groups(
 ) -> list[dict[str, Any]]:
     """Parameter groups for an optimiser that partition the model's parameters, one for each amount of decay.
 
-    `policy="crs"` scales the decay of a structured matrix by its compression ratio, its own (`scope="layer"`) or
-    that of all structured matrices together (`scope="network"`); "none" leaves it as it is. `overrides` gives
-    single transforms another policy, `{"hashed": "none"}`. Biases and norms, the vectors, decay as everything
-    else unless `decay_vectors` is off. Parameters are told apart by the type of the module that holds them.
+    `policy="crs"` scales the decay of a structured matrix by its compression ratio, its own
+    (`scope="layer"`) or that of all structured matrices together (`scope="network"`); "none" leaves it as it
+    is. `overrides` gives single transforms another policy, `{"hashed": "none"}`. Biases and norms, the
+    vectors, decay as everything else unless `decay_vectors` is off. Parameters are told apart by the type of
+    the module that holds them.
     """
     overrides = dict(overrides or {})
     for name in overrides:

@@ -1,7 +1,7 @@
 """The training loop, read from top to bottom.
 
-A run is a function of its recipe: batches, augmentation and dropout follow from (seed, step), so a checkpoint holds
-only weights, momentum and counters, and a run that was killed ends with the same bits as one that was not.
+A run is a function of its recipe: batches, augmentation and dropout follow from (seed, step), so a checkpoint
+holds only weights, momentum and counters, and a run that was killed ends with the same bits as one that was not.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import data as datasets
-from ..checkpoint import save as save_model
-from ..cost import cost
+from understudy import data as datasets
+from understudy.checkpoint import save as save_model
+from understudy.cost import cost
+from understudy.data import Augment, DataSet
+
 from .attention import AttentionTransfer, distillation_loss
 from .decay import weight_decay_groups
 from .networks import load_teacher, make_student, make_student_plan, set_drop_path
 from .processes import Processes, join
 from .recipe import Recipe
 from .run import Checkpoint, Run
-
-Report = Callable[[str], None]
 
 
 class DivergedError(RuntimeError):
@@ -54,25 +54,40 @@ def train(
     *,
     data_folder: Path | None = None,
     device: str | None = None,
-    report: Callable[[str], None] = lambda message: None,
-    watch: Callable[[Progress, int, float], None] = lambda progress, batches, loss: None,
+    report: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Progress, int, float], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Train by a recipe into the folder `out`, or go on with the run that is there; returns its result.
 
     `report` is told what happens in words; `watch` sees every step: the progress, batches an epoch, the loss.
     """
     processes = join(device)
-    data = datasets.load(recipe.data, data_folder)
-    batches = training_batches(recipe, data, processes)
-    teacher = load_teacher(recipe, data.classes)
-    plan = make_student_plan(recipe, data.classes, data.example())
-    network = make_student(recipe, data.classes, plan, teacher).to(processes.device)
+    data = load_data(recipe, data_folder)
+    batches = data.train_batches(
+        recipe.batch_size,
+        seed=recipe.seed,
+        augment=Augment(
+            padding=0 if recipe.resized_crop else recipe.crop_padding,
+            flip=recipe.flip,
+            cutout=recipe.cutout,
+            resized_crop=recipe.resized_crop,
+        ),
+        rank=processes.rank,
+        world_size=processes.world_size,
+        device=processes.device,
+        workers=recipe.workers,
+    )
+    example = torch.zeros(1, *data.image_shape)
+    classes = len(data.classes)
+    teacher = load_teacher(recipe, classes)
+    plan = make_student_plan(recipe, classes, example)
+    network = make_student(recipe, classes, plan, teacher).to(processes.device)
 
     run = Run.open(out, recipe) if processes.is_first else Run(out, recipe)
     if run.status == "finished":
         report(f"{out} has finished already")
         return run.read_json("result.json")
-    trainer = Trainer(recipe, network, teacher, processes, data.example())
+    trainer = Trainer(recipe, network, teacher, processes, example)
     checkpoint, refused = run.latest(processes.device)
     for reason in refused:
         report(f"checkpoint refused: {reason}")
@@ -90,7 +105,8 @@ def train(
         while progress.epoch < recipe.epochs:
             started = time.monotonic()
             trainer.begin(progress.epoch)
-            for x, y, share in batches.epoch(progress.epoch, start=progress.batch):
+            for x, y in batches.epoch(progress.epoch, start=progress.batch):
+                share = len(y) * processes.world_size / batches.size(progress.batch)
                 loss = trainer.step(x, y, share, progress)
                 watch(progress, len(batches), loss)
                 if processes.is_first and time.monotonic() - saved >= recipe.checkpoint_seconds:
@@ -108,19 +124,20 @@ def train(
         if processes.is_first:
             run.set_status("diverged", step=progress.step, reason=str(error))
         raise
-    result = finish(run, trainer.averaged(), recipe, data, record) if processes.is_first else record
+    result = finish(run, trainer.averaged(), example, record) if processes.is_first else record
     run.close()
     return result
 
 
-def training_batches(recipe: Recipe, data: DataSet, processes: Processes) -> Batches:
-    """The training images of a recipe, shuffled and augmented by its seed, this process's share of each batch."""
-    raise NotImplementedError
+def load_data(recipe: Recipe, folder: Path | None) -> DataSet:
+    """The data of a recipe, cut to as many training images as it asks for."""
+    data = datasets.load(recipe.data, folder, mean=recipe.mean or None, std=recipe.std or None)
+    return data.take(train=recipe.train_images) if recipe.train_images else data
 
 
-def finish(run: Run, network: nn.Module, recipe: Recipe, data: DataSet, last: dict[str, Any]) -> dict[str, Any]:
+def finish(run: Run, network: nn.Module, example: Tensor, last: dict[str, Any]) -> dict[str, Any]:
     """Write the trained network and what it costs; only then has the run finished."""
-    price = cost(network, data.example())
+    price = cost(network, example)
     save_model(network, run.folder / "model.safetensors")
     result = {
         **last,
@@ -128,7 +145,6 @@ def finish(run: Run, network: nn.Module, recipe: Recipe, data: DataSet, last: di
         "mult_adds": price.mult_adds,
         "ideal_mult_adds": price.ideal_mult_adds,
         "bytes": (run.folder / "model.safetensors").stat().st_size,
-        "recipe": dataclasses.asdict(recipe),
     }
     run.write_json("result.json", result)
     run.set_status("finished")
@@ -139,7 +155,12 @@ class Trainer:
     """The moving parts of a run: network, optimiser, teacher, average, and how to take one step."""
 
     def __init__(
-        self, recipe: Recipe, network: nn.Module, teacher: nn.Module | None, processes: Processes, example: Tensor
+        self,
+        recipe: Recipe,
+        network: nn.Module,
+        teacher: nn.Module | None,
+        processes: Processes,
+        example: Tensor,
     ) -> None:
         self.recipe = recipe
         self.processes = processes
@@ -165,7 +186,9 @@ class Trainer:
             self.attention = AttentionTransfer(
                 network, teacher, taps=recipe.taps or None, beta=recipe.attention, example=example
             )
-        self.average = {key: value.clone() for key, value in network.state_dict().items()} if recipe.ema else {}
+        self.average = (
+            {key: value.clone() for key, value in network.state_dict().items()} if recipe.ema else {}
+        )
         self.forward: nn.Module = network
         if processes.world_size > 1:
             self.forward = DistributedDataParallel(network)
@@ -182,7 +205,11 @@ class Trainer:
     def step(self, x: Tensor, y: Tensor, share: float, progress: Progress) -> float:
         """One batch: forward, backward, update. `share` weighs this process's part of the batch."""
         recipe = self.recipe
-        torch.manual_seed(recipe.seed + (progress.step + 1) * 1_000_003)  # drop-path and dropout follow the step
+        torch.manual_seed(
+            recipe.seed + (progress.step + 1) * 1_000_003
+        )  # drop-path and dropout follow the step
+        if recipe.channels_last:
+            x = x.to(memory_format=torch.channels_last)
         with torch.autocast(x.device.type, _DTYPES[recipe.precision], enabled=recipe.precision != "float32"):
             output = self.forward(x)
             logits, auxiliary = output if isinstance(output, tuple) else (output, None)
@@ -235,7 +262,11 @@ class Trainer:
         self.network(x)
         for handle in handles:
             handle.remove()
-        return f"the first output that is not finite is that of {found[0]!r}" if found else "all outputs are finite"
+        return (
+            f"the first output that is not finite is that of {found[0]!r}"
+            if found
+            else "all outputs are finite"
+        )
 
     def end(self, progress: Progress) -> dict[str, Any]:
         """The training figures of the epoch, over all processes."""
@@ -297,5 +328,23 @@ def learning_rate(recipe: Recipe, epoch: int) -> float:
 
 @torch.no_grad()
 def evaluate(network: nn.Module, recipe: Recipe, data: DataSet, device: torch.device) -> dict[str, Any]:
-    """Top-1 and top-5 error in percent on the test images."""
-    raise NotImplementedError
+    """Top-1 and top-5 error in percent, and the cross-entropy, on the test images."""
+    network.eval()
+    first = five = count = 0
+    loss = 0.0
+    for x, y in data.test_batches(max(recipe.batch_size, 500), device=device, workers=recipe.workers).epoch(
+        0
+    ):
+        if recipe.channels_last:
+            x = x.to(memory_format=torch.channels_last)
+        with torch.autocast(x.device.type, _DTYPES[recipe.precision], enabled=recipe.precision != "float32"):
+            logits = network(x).float()
+        loss += float(F.cross_entropy(logits, y, reduction="sum"))
+        hits = logits.topk(min(5, logits.shape[1])).indices == y[:, None]
+        first, five, count = first + int(hits[:, 0].sum()), five + int(hits.sum()), count + len(y)
+    return {
+        "test_loss": loss / count,
+        "test_error": 100 * (1 - first / count),
+        "test_top5_error": 100 * (1 - five / count),
+        "test_images": count,
+    }

@@ -7,13 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..checkpoint import load
-from ..models import create_model
-from ..nets import Darts
-from ..plan import Plan
-from ..planner import plan as make_plan
-from ..substitute import substitute
-from ..weights import load_weights
+from understudy.checkpoint import load
+from understudy.models import create_model
+from understudy.nets import Darts
+from understudy.plan import Plan
+from understudy.planner import plan as make_plan
+from understudy.substitute import substitute
+from understudy.weights import load_weights
+
 from .recipe import Recipe
 from .run import Run, RunError
 
@@ -77,9 +78,13 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
         load_weights(teacher, path)
     elif ":" in recipe.teacher:
         source = recipe.teacher.partition(":")[0]
-        teacher = create_model(recipe.teacher, **{"weights": "DEFAULT"} if source == "torchvision" else {"pretrained": True})
+        teacher = create_model(
+            recipe.teacher, **{"weights": "DEFAULT"} if source == "torchvision" else {"pretrained": True}
+        )
     else:
-        raise RunError(f"no teacher {recipe.teacher!r}: neither a run folder, nor a file of weights, nor timm:NAME")
+        raise RunError(
+            f"no teacher {recipe.teacher!r}: neither a run folder, nor a file of weights, nor timm:NAME"
+        )
     return teacher.eval().requires_grad_(False)
 
 

@@ -71,6 +71,7 @@ class Recipe:
     crop_padding: int = 4
     flip: bool = True
     cutout: int = 0
+    resized_crop: bool = False  # of images read from files, instead of a padded crop
     mean: tuple[float, ...] = ()  # of the data set, unless given
     std: tuple[float, ...] = ()
     # how it runs
@@ -106,7 +107,12 @@ def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
     """A shipped recipe by name, or one from a TOML file, with `changes` on top."""
     path = Path(name)
     if str(name) in recipe_names():
-        text = resources.files("understudy").joinpath("recipes", f"{name}.toml").read_text(encoding="utf-8")
+        text = (
+            resources.files("understudy")
+            .joinpath("recipes")
+            .joinpath(f"{name}.toml")
+            .read_text(encoding="utf-8")
+        )
     elif path.suffix == ".toml" and path.is_file():
         text = path.read_text(encoding="utf-8")
     else:
@@ -157,7 +163,8 @@ def _checked(recipe: Recipe) -> Recipe:
     """The recipe itself, or a ValueError naming the setting that is out of range."""
     for key, low in (
         ("epochs", 1), ("batch_size", 1), ("train_images", 0), ("learning_rate", 0), ("weight_decay", 0),
-        ("cutout", 0), ("crop_padding", 0), ("attention", 0), ("clip", 0), ("checkpoint_seconds", 0), ("workers", 0),
+        ("cutout", 0), ("crop_padding", 0), ("attention", 0), ("clip", 0), ("checkpoint_seconds", 0),
+        ("workers", 0), ("seed", 0),
     ):  # fmt: skip
         if getattr(recipe, key) < low:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, below {low}")

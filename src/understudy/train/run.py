@@ -1,4 +1,4 @@
-"""A run folder: its settings, metrics, checkpoints and result. It belongs to one run and is never overwritten."""
+"""A run folder: settings, metrics, checkpoints, result. It belongs to one run and is never overwritten."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..files import whole_file
+from understudy.files import whole_file
+
 from .recipe import Recipe
 
 _KEEP = 2  # checkpoints
@@ -63,7 +64,9 @@ class Run:
             if held != recipe:
                 ours, theirs = dataclasses.asdict(recipe), dataclasses.asdict(held)
                 changed = [f"{k} {theirs[k]!r} → {ours[k]!r}" for k in ours if ours[k] != theirs[k]]
-                raise RunError(f"{folder} belongs to another run ({'; '.join(changed[:4])}): choose another --out")
+                raise RunError(
+                    f"{folder} belongs to another run ({'; '.join(changed[:4])}): choose another --out"
+                )
         else:
             run.write_json("config.json", dataclasses.asdict(recipe))
         run._take_lock()

@@ -52,9 +52,10 @@ def spend(ladders: Sequence[Ladder], fixed: int, budget: int, unit: str) -> list
     highest = fixed + sum(ladder.cost_at(ladder.top) for ladder in ladders)
     if not lowest <= budget <= highest:
         side = "below" if budget < lowest else "above"
+        reach = f"{lowest:,}" if lowest == highest else f"{lowest:,} to {highest:,}"
         hint = "" if budget < lowest else "; scale=1 gives the most"
         raise BudgetError(
-            f"{format_count(budget)} {unit} is {side} what is reachable: {lowest:,} to {highest:,}{hint}",
+            f"{format_count(budget)} {unit} is {side} what is reachable: {reach}{hint}",
             lowest,
             highest,
         )

@@ -20,6 +20,7 @@ from .sites import Kind
 from .substitute import build_layers, exchange
 
 _KEY, _VERSION = "understudy", 1
+_EMPTY = json.dumps({"version": _VERSION, "layers": [], "aliases": {}})
 # The order in which safetensors lays tensors out: by dtype, the last of these first, then by name.
 _DTYPES = {
     torch.bool: "BOOL",
@@ -41,12 +42,16 @@ def save(model: nn.Module, path: str | Path) -> None:
     The file appears whole or not at all.
     """
     tensors, header = _contents(model)
+    stored: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for key, tensor in tensors.items():
+        plain = tensor.detach().contiguous()
+        if plain.untyped_storage().data_ptr() in storages:
+            plain = plain.clone()  # views of one memory are stored each by itself
+        storages.add(plain.untyped_storage().data_ptr())
+        stored[key] = plain
     with whole_file(path) as temporary:
-        save_file(
-            {key: tensor.detach().contiguous() for key, tensor in tensors.items()},
-            temporary,
-            metadata={_KEY: header},
-        )
+        save_file(stored, temporary, metadata={_KEY: header})
 
 
 def load(path: str | Path, model: nn.Module) -> nn.Module:
@@ -57,15 +62,31 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
             state: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
-    header = json.loads(metadata.get(_KEY, '{"version": 1, "layers": [], "aliases": {}}'))
-    if header["version"] != _VERSION:
-        raise ValueError(
-            f"{path} has version {header['version']!r}; this understudy reads version {_VERSION}"
-        )
-    layers = build_layers(model, [Replacement.from_dict(layer) for layer in header["layers"]], init="fresh")
+    replaced, aliases = _read_header(path, metadata.get(_KEY, _EMPTY), state)
+    layers = build_layers(model, replaced, init="fresh")
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
-    student.load_state_dict(state | {alias: state[name] for alias, name in header["aliases"].items()})
+    weightless = any(parameter.is_meta for parameter in student.parameters())
+    state |= {alias: state[name] for alias, name in aliases.items()}
+    student.load_state_dict(state, assign=weightless)
     return student
+
+
+def _read_header(
+    path: str | Path, text: str, state: Mapping[str, Tensor]
+) -> tuple[list[Replacement], dict[str, str]]:
+    """What stands in where, and which names mean the same tensor."""
+    try:
+        header = json.loads(text)
+        version = header["version"]
+        if version == _VERSION:
+            aliases = dict(header["aliases"])
+            missing = set(aliases.values()) - set(state)
+            if missing:
+                raise KeyError(*missing)
+            return [Replacement.from_dict(layer) for layer in header["layers"]], aliases
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} has a header that understudy did not write: {error!r}") from error
+    raise ValueError(f"{path} has version {version!r}; this understudy reads version {_VERSION}")
 
 
 def file_size(model: nn.Module) -> int:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
 from torch import nn
 
 from . import __version__, nets
@@ -79,6 +80,7 @@ Spatial = Annotated[SpatialChoice, typer.Option(help="How a k×k convolution is 
 
 def main() -> None:
     """Run the command; bad input ends with a message and exit code 2."""
+    sys.path.insert(0, str(Path.cwd()))  # package.module:factory may lie in the folder where the command runs
     try:
         app()
     except (ValueError, ImportError, OSError, UnknownOperationError) as error:
@@ -86,14 +88,9 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    Console(stderr=True).print(f"[bold red]error[/]: {_escape(message)}", highlight=False, soft_wrap=True)
+    line = escape(" ".join(message.split()))
+    Console(stderr=True).print(f"[bold red]error[/]: {line}", highlight=False, soft_wrap=True)
     sys.exit(2)
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 def _print(what: Any) -> None:
@@ -199,11 +196,20 @@ def plan(
             made.save(json_file)
         return
     plans: dict[str, Plan | str] = {}
-    for name in known_transforms():
+    errors = []
+    for name, known in known_transforms().items():
+        own = {key: value for key, value in wanted["options"].items() if key in known.options}
         try:
-            plans[name] = make_plan(survey, name, **wanted)
-        except BudgetError as error:
+            plans[name] = make_plan(survey, name, **(wanted | {"options": own}))
+        except ValueError as error:
             plans[name] = str(error)
+            errors.append(error)
+    known_options = {key for known in known_transforms().values() for key in known.options}
+    for key in wanted["options"]:
+        if key not in known_options:
+            raise ValueError(f"no transform has an option {key}")
+    if len(errors) == len(plans) and not any(isinstance(error, BudgetError) for error in errors):
+        raise errors[0]
     _print_comparison(model, survey.params, survey.mult_adds, plans)
     if json_file is not None:
         records = {
@@ -217,7 +223,7 @@ def _print_comparison(model: str, params: int, mult_adds: int | None, plans: dic
     rows = [("(as it is)", "", f"{params:,}", "100 %", *[format_count(mult_adds)] * 3, "")]
     for name, made in plans.items():
         if isinstance(made, str):
-            rows.append((name, "", "", "", "", "", "", f"out of reach: {made.partition(': ')[2]}"))
+            rows.append((name, "", "", "", "", "", "", made.partition(": ")[2] or made))
             continue
         knobs = sorted({layer.spec.knob for layer in made.layers if layer.spec})
         dense = sum(layer.spec is None for layer in made.layers)

@@ -78,7 +78,7 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
     """
     record = trace(model, example, meta=meta)
     layers = []
-    counted: set[int] = set()
+    counted: dict[int, Any] = {}
     parts: set[nn.Module] = set()  # of understudy layers, which count as one
     for path, module in model.named_modules():
         if module in parts:
@@ -86,10 +86,10 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
         executed = ideal = record.mult_adds[path]
         if isinstance(module, Layer):
             parts.update(module.modules())
-            outputs = record.outputs.get(path, [])
+            outputs = record.outputs.get(path) or record.outputs.get(f"{path}.transform".strip("."), [])
             ideal = module.ideal_mult_adds(sum(map(math.prod, outputs)) // module.transform.out_features)
         params, size = _own_tensors(module, counted, recurse=isinstance(module, Layer))
-        if params or executed:
+        if params or executed or size:
             layers.append(LayerCost(path, type(module).__name__, params, executed, ideal, size))
     return Cost(
         model=type(model).__name__,
@@ -101,7 +101,7 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
     )
 
 
-def _own_tensors(module: nn.Module, counted: set[int], *, recurse: bool) -> tuple[int, int]:
+def _own_tensors(module: nn.Module, counted: dict[int, Any], *, recurse: bool) -> tuple[int, int]:
     """Parameters and bytes that a module saves, each tensor counted once in the network."""
     own: dict[str, Any] = {}
     if recurse:
@@ -111,7 +111,7 @@ def _own_tensors(module: nn.Module, counted: set[int], *, recurse: bool) -> tupl
     params = size = 0
     for tensor in own.values():
         if id(tensor) not in counted:
-            counted.add(id(tensor))
+            counted[id(tensor)] = tensor  # held, so that no other tensor gets its identity
             size += tensor.numel() * tensor.element_size()
             params += tensor.numel() if isinstance(tensor, nn.Parameter) else 0
     return params, size

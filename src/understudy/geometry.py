@@ -63,6 +63,13 @@ class Geometry:
             return x
         return F.pad(x, self.edges, mode="constant" if self.padding_mode == "zeros" else self.padding_mode)
 
+    def check_input(self, x: Tensor, channels: int) -> None:
+        """Raise a ValueError unless `x` is (batch, channels, …) or (channels, …)."""
+        axis = x.dim() - self.dims - 1
+        if axis not in (0, 1) or x.shape[axis] != channels:
+            sizes = f"{channels}{', …' * self.dims}"
+            raise ValueError(f"expected (batch, {sizes}) or ({sizes}), got {tuple(x.shape)}")
+
     def output_size(self, x: Tensor) -> list[int]:
         """Pixels of the output along each axis."""
         edges = self.edges

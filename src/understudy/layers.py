@@ -56,7 +56,7 @@ class Linear(Layer):
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(..., in)`."""
         out: Tensor = self.transform(x)
-        return out if self.bias is None else out + self.bias
+        return out if self.bias is None else out + self.bias.to(out.dtype)  # as autocast gives it
 
     def merged(self) -> nn.Linear:
         """The same map as nn.Linear."""
@@ -96,37 +96,38 @@ class Conv(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
+        self.geometry.check_input(x, self.in_channels)
         if x.dim() == self.geometry.dims + 1:
             return self._run(x.unsqueeze(0)).squeeze(0)
         return self._run(x)
 
     def _run(self, x: Tensor) -> Tensor:
         geometry = self.geometry
-        if x.dim() != geometry.dims + 2 or x.shape[1] != self.in_channels:
-            sizes = ", …" * geometry.dims
-            raise ValueError(f"expected (batch, {self.in_channels}{sizes}), got {tuple(x.shape)}")
         size = geometry.output_size(x)
         if not self.transform.runs_structured(x.shape[0] * math.prod(size)):
             return geometry.convolve(x, self.weight, self.bias)
+        ones = (1,) * geometry.dims
         factors = self.transform.factors()
         if factors is not None:
             first, second = factors
             hidden = geometry.convolve(x, self._kernel(first))
-            ones = (1,) * geometry.dims
-            return Geometry.pointwise(geometry.dims).convolve(
-                hidden, second.reshape(*second.shape, *ones), self.bias
-            )
+            kernel = second.reshape(*second.shape, *ones)
+            return Geometry.pointwise(geometry.dims).convolve(hidden, kernel, self.bias)
         out = self._structured(x).reshape(x.shape[0], self.out_channels, *size)
-        return out if self.bias is None else out + self.bias.reshape(-1, *(1,) * geometry.dims)
+        return out if self.bias is None else out + self.bias.to(out.dtype).reshape(-1, *ones)
 
     def _structured(self, x: Tensor) -> Tensor:
-        """Apply the transform in the memory layout of the input; the output keeps it."""
-        if self.geometry.area > 1:
-            return self.transform.structured_columns(self.geometry.patches(x))
-        x = self.geometry.pixels(x)
-        if x.stride(1) == 1:  # channels last
-            return self.transform.structured(x.movedim(1, -1)).movedim(-1, 1)
-        return self.transform.structured_columns(x.flatten(2))
+        """Apply the transform in the memory layout of the input; the output has the same."""
+        channels_last = x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1
+        if self.geometry.area == 1:
+            pixels = self.geometry.pixels(x)
+            if channels_last:
+                return self.transform.structured(pixels.movedim(1, -1)).movedim(-1, 1)
+            return self.transform.structured_columns(pixels.flatten(2)).contiguous()
+        patches = self.geometry.patches(x)
+        if channels_last:
+            return self.transform.structured(patches.mT).contiguous().mT
+        return self.transform.structured_columns(patches).contiguous()
 
     def merged(self) -> DenseConv:
         """The same map as nn.Conv1d or nn.Conv2d."""
@@ -183,6 +184,7 @@ class SeparableConv(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
+        self.geometry.check_input(x, self.in_channels)
         out: Tensor = self.pointwise(self.depthwise(x))
         return out
 
@@ -208,3 +210,4 @@ def _fill_(dense: nn.Linear | DenseConv, weight: Tensor, bias: Tensor | None) ->
     dense.weight.copy_(weight)
     if bias is not None and dense.bias is not None:
         dense.bias.copy_(bias)
+        dense.bias.requires_grad_(bias.requires_grad)

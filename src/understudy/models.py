@@ -116,15 +116,19 @@ def _from_transformers(name: str, **options: Any) -> nn.Module:
 
 
 def _from_factory(package: str, attribute: str, **options: Any) -> nn.Module:
+    name = f"{package}:{attribute}"
     try:
         module = importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise UnknownModelError(
-            f"no module {package!r} to take {attribute!r} from ({error}); {_FORMS}"
-        ) from error
-    if attribute not in vars(module):
-        raise UnknownModelError(f"{package} has no {attribute!r}{_nearest(attribute, list(vars(module)))}")
-    made = vars(module)[attribute](**options)
+    except (ModuleNotFoundError, ValueError, TypeError) as error:  # absent, empty, relative
+        raise UnknownModelError(f"no module {package!r} for {name!r} ({error}); {_FORMS}") from error
+    factory = vars(module).get(attribute)
+    if not callable(factory):
+        problem = "is no function or class" if attribute in vars(module) else "does not exist"
+        raise UnknownModelError(f"{name} {problem}{_nearest(attribute, list(vars(module)))}")
+    try:
+        made = factory(**options)
+    except TypeError as error:
+        raise UnknownModelError(f"{name} cannot be called: {error}") from error
     if not isinstance(made, nn.Module):
-        raise UnknownModelError(f"{package}:{attribute} gave a {type(made).__name__}, not a torch.nn.Module")
+        raise UnknownModelError(f"{name} gave a {type(made).__name__}, not a torch.nn.Module")
     return made

@@ -90,15 +90,19 @@ def _recurrent(args: tuple[Any, ...], result: Any) -> int:  # noqa: ARG001
 
 
 def _trilinear(args: tuple[Any, ...], result: Any) -> int:  # noqa: ARG001
-    """Σ over some axes of three factors, each first given new axes: two products a term."""
+    """Three factors, each first given new axes: the first with the second, summed, then with the third."""
     shapes = []
     for tensor, new_axes in zip(args[:3], args[3:6], strict=True):
         shape = list(tensor.shape)
         for axis in new_axes:
             shape.insert(axis, 1)
         shapes.append(shape)
-    terms: int = math.prod(map(max, zip(*shapes, strict=True)))
-    return 2 * terms
+    first, second, third = shapes
+    sizes = [max(axis) for axis in zip(*shapes, strict=True)]
+    summed_at_once = {axis for axis in args[6] if third[axis] == 1}
+    pair = math.prod(max(axis) for axis in zip(first, second, strict=True))
+    rest = math.prod(size for axis, size in enumerate(sizes) if axis not in summed_at_once)
+    return int(pair + rest)
 
 
 _RULES: dict[Any, Rule] = {
@@ -132,27 +136,32 @@ _RULES: dict[Any, Rule] = {
 
 # Neither views nor tagged pointwise by PyTorch, and without a multiply-accumulate worth counting.
 _FREE_NAMES = """
-    _adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_tensor_metadata
-    _local_scalar_dense _log_softmax _native_batch_norm_legit _native_batch_norm_legit_functional
-    _native_batch_norm_legit_no_training _prelu_kernel _safe_softmax _softmax _to_copy _unique2
-    _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa adaptive_max_pool2d all amax amin
-    aminmax any arange argmax argmin as_strided_ avg_pool2d avg_pool3d bernoulli bernoulli_ bincount
-    block_diag bucketize cat channel_shuffle col2im constant_pad_nd copy copy_ count_nonzero cummax
-    cummin cumprod cumsum embedding empty empty_like empty_permuted empty_strided eq expand_copy
-    exponential_ eye fill fill_ flip full full_like gather gelu_ glu grid_sampler_2d hardswish
-    hardswish_ histc im2col index index_add index_add_ index_copy index_copy_ index_fill index_fill_
-    index_put index_put_ index_select isin lift lift_fresh_copy linalg_vector_norm linspace
-    log_sigmoid_forward logcumsumexp logspace logsumexp masked_fill masked_fill_ masked_scatter
-    masked_select max max_pool2d_with_indices max_pool3d_with_indices max_unpool2d mean median min
-    mish_ mode multinomial native_batch_norm native_dropout native_group_norm native_layer_norm
-    new_empty new_empty_strided new_full new_ones new_zeros nonzero norm normal normal_ ones
-    ones_like pixel_shuffle pixel_unshuffle prod rand rand_like randint randint_like randn
-    randn_like randperm reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave
-    replication_pad1d replication_pad2d replication_pad3d resize_ roll rrelu_with_noise
-    scalar_tensor scatter scatter_ scatter_add scatter_add_ scatter_reduce searchsorted
-    segment_reduce select_scatter slice_scatter sort stack std std_mean sum take threshold_ topk
-    tril tril_ tril_indices triu triu_ triu_indices uniform uniform_ unique_consecutive unique_dim
-    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
-    upsample_nearest3d upsample_trilinear3d var var_mean where zero zero_ zeros zeros_like
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_tensor_metadata _embedding_bag
+    _embedding_bag_forward_only _local_scalar_dense _log_softmax _native_batch_norm_legit
+    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _prelu_kernel
+    _safe_softmax _softmax _to_copy _unique2 _unsafe_index _unsafe_index_put _unsafe_view
+    _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d
+    _upsample_nearest_exact2d _upsample_nearest_exact3d _weight_norm_interface adaptive_max_pool2d
+    adaptive_max_pool3d all amax amin aminmax any arange argmax argmin as_strided_ avg_pool2d
+    avg_pool3d bernoulli bernoulli_ bincount block_diag bucketize cat channel_shuffle col2im complex
+    constant_pad_nd copy copy_ count_nonzero cummax cummin cumprod cumsum detach_ embedding empty
+    empty_like empty_permuted empty_strided eq expand_copy exponential_ eye fill fill_ flip
+    fractional_max_pool2d fractional_max_pool3d full full_like gather gelu_ glu grid_sampler_2d
+    hardswish hardswish_ histc im2col index index_add index_add_ index_copy index_copy_ index_fill
+    index_fill_ index_put index_put_ index_select isin lift lift_fresh_copy linalg_vector_norm
+    linspace log_sigmoid_forward logcumsumexp logspace logsumexp masked_fill masked_fill_
+    masked_scatter masked_select max max_pool2d_with_indices max_pool3d_with_indices max_unpool2d
+    mean median min mish_ mode multinomial native_batch_norm native_dropout native_group_norm
+    native_layer_norm new_empty new_empty_strided new_full new_ones new_zeros nonzero norm normal
+    normal_ ones ones_like pixel_shuffle pixel_unshuffle polar prod rand rand_like randint
+    randint_like randn randn_like randperm reflection_pad1d reflection_pad2d reflection_pad3d repeat
+    repeat_interleave replication_pad1d replication_pad2d replication_pad3d resize_ roll
+    rrelu_with_noise scalar_tensor scatter scatter_ scatter_add scatter_add_ scatter_reduce
+    searchsorted segment_reduce select_scatter slice_scatter sort squeeze_ stack std std_mean sum
+    swapaxes_ t_ take threshold_ topk transpose_ tril tril_ tril_indices triu triu_ triu_indices
+    uniform uniform_ unique_consecutive unique_dim unsafe_chunk unsafe_split unsafe_split_with_sizes
+    unsqueeze_ upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d
+    upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean where zero zero_ zeros
+    zeros_like
 """
 _FREE = frozenset(getattr(aten, name) for name in _FREE_NAMES.split())

@@ -182,14 +182,17 @@ class Plan:
     @classmethod
     def load(cls, path: str | Path) -> Plan:
         """Read a plan that `save` wrote."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
 
 def find_transform(name: str) -> type[Transform]:
     """A transform by name, or a ValueError with the nearest names."""
     known = transforms()
     if name not in known:
-        near = difflib.get_close_matches(str(name), known, n=2, cutoff=0.4)
+        near = difflib.get_close_matches(str(name).lower(), known, n=2, cutoff=0.4)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise ValueError(f"no transform {name!r} among {', '.join(known)}{hint}")
     return known[name]

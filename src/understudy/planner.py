@@ -221,17 +221,15 @@ class _Planner:
         shape = self.shape(site)
         spec = None
         params, executed, ideal, matrix = site.params, site.mult_adds, site.mult_adds, site.mult_adds
+        notes = [note] if note else []
         if knob is None:
-            note = note or (
-                "left dense: structure would cost more"
-                if self.transform.knobs(*shape)
-                else "left dense: shape refused"
-            )
+            refused = not self.transform.knobs(*shape)
+            notes.append("left dense: " + ("shape refused" if refused else "structure would cost more"))
         else:
             spec = Spec(self.transform.name, knob, _layer_seed(self.seed, site.path), self.options)
             params = self.params(site, knob)
             if site.weight_reads:
-                note = note or "its parent reads the weight: runs formed"
+                notes.append("another module reads its weight, which forms it")
             if site.positions is not None:
                 positions = sum(site.positions)
                 executed = self.mult_adds(site, knob)
@@ -251,7 +249,7 @@ class _Planner:
             mult_adds=executed,
             ideal_mult_adds=ideal,
             matrix_mult_adds=matrix,
-            note=note,
+            note="; ".join(notes),
         )
 
 

@@ -120,15 +120,15 @@ def sites(
     """
     record = trace(model, example, meta=meta) if example is not None else None
     owners = weight_owners(model)
-    parts: set[nn.Module] = set()  # of understudy layers, which are looked at as one
+    parts: set[nn.Module] = set()  # what belongs to a layer (its factors, its parametrisation) is no site
     found = []
     for path, module in model.named_modules():
         if module not in parts and _holds_matrix(module):
             found.append(_site(path, module, record, obstacle(path, module, owners)))
-        if isinstance(module, Layer):
-            parts.update(module.modules())
+            if isinstance(module, Layer) or kind_of(module) != "other":
+                parts.update(module.modules())
     chosen = _select(found, include, exclude)
-    total = sum(parameter.numel() for parameter in model.parameters())
+    total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
     return Sites(
         model=type(model).__name__,
         items=tuple(chosen),
@@ -153,7 +153,8 @@ def weight_owners(model: nn.Module) -> dict[int, list[str]]:
 
 def _holds_matrix(module: nn.Module) -> bool:
     own = module.parameters(recurse=False)
-    return isinstance(module, Layer) or any(is_lazy(parameter) or parameter.dim() >= 2 for parameter in own)
+    is_layer = isinstance(module, Layer) or kind_of(module) != "other"
+    return is_layer or any(is_lazy(parameter) or parameter.dim() >= 2 for parameter in own)
 
 
 def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str | None:
@@ -170,12 +171,9 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
     if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
         return "its shape is not known before its first call"
     dense = next(base for base in _DENSE if isinstance(module, base))
-    own = [
-        name
-        for name in ("forward", "_conv_forward")
-        if getattr(type(module), name, None) != getattr(dense, name, None)
-    ]
-    if own:
+    methods = ("forward", "_conv_forward")
+    same_class = all(getattr(type(module), name, None) == getattr(dense, name, None) for name in methods)
+    if not same_class or any(name in vars(module) for name in methods):
         return f"{type(module).__name__} computes in its own way"
     names = {name for name, _ in module.named_parameters()}
     if not names <= {"weight", "bias"} or "weight" not in names:
@@ -183,9 +181,10 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
     weight = module.get_parameter("weight")
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}, not floating point"
-    others = [owner or "the network itself" for owner in owners[id(weight)] if owner != path]
-    if others:
-        return f"its weight is shared with {others[0]}"
+    for name, parameter in module.named_parameters():
+        others = [owner or "the network itself" for owner in owners[id(parameter)] if owner != path]
+        if others:
+            return f"its {name} is shared with {others[0]}"
     if isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups > 1:
         depthwise = module.groups == module.in_channels
         return "already depthwise" if depthwise else f"grouped ({module.groups} groups)"

@@ -41,12 +41,8 @@ def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Mo
 
 def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
     """The same in place, all or nothing; returns `model`."""
-    made = build_layers(model, plan.layers, init)
-    if "" in made:
-        raise ValueError(
-            f"{type(model).__name__} is itself the site: use substitute(), which returns a new module"
-        )
-    _replace_(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
+    for path, layer in build_layers(model, plan.layers, init).items():
+        _become_(model.get_submodule(path), layer)
     return model
 
 
@@ -56,7 +52,10 @@ def merge(model: nn.Module) -> nn.Module:
     made: dict[int, nn.Module] = {}
     for module in model.modules():
         if isinstance(module, Layer):
-            made[id(module)] = _adopt(module, module.merged())
+            plain = module.merged()
+            trained = any(parameter.requires_grad for parameter in module.transform.parameters())
+            plain.get_parameter("weight").requires_grad_(trained)
+            made[id(module)] = _adopt(module, plain)
     return exchange(model, made)
 
 
@@ -159,9 +158,7 @@ def exchange(model: nn.Module, made: dict[int, nn.Module] | dict[int, Layer]) ->
     return copy.deepcopy(model, memo)
 
 
-def _replace_(model: nn.Module, made: dict[int, Layer]) -> None:
-    """Exchange modules wherever they are registered, so that a shared module stays shared."""
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):
-            if id(child) in made:
-                setattr(parent, name, made[id(child)])
+def _become_(old: nn.Module, new: nn.Module) -> None:
+    """Turn one module into another where it stands: whoever holds it holds the new one, plain lists too."""
+    old.__class__ = new.__class__
+    old.__dict__ = new.__dict__

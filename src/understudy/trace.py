@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ class Trace:
 
     mult_adds: collections.Counter[str]
     outputs: dict[str, list[tuple[int, ...]]]  # the shape of each call's output, where it is one tensor
-    weight_reads: collections.Counter[str]  # operations on a module's weight outside any call of that module
+    weight_reads: collections.Counter[str]  # reads of a module's weight outside any call of that module
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
@@ -52,8 +52,8 @@ def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
     With `meta=False` the pass runs on a real copy, for networks whose control flow looks at values.
     """
     network = (meta_copy(model) if meta else copy.deepcopy(model)).eval()
-    if meta:
-        example = tree_map_only(Tensor, lambda tensor: tensor.detach().to("meta"), example)
+    own = (lambda tensor: tensor.detach().to("meta")) if meta else (lambda tensor: tensor.detach().clone())
+    example = tree_map_only(Tensor, own, example)  # a network may write to its input
     tracer = _Tracer(network)
     fast_path = torch.backends.mha.get_fastpath_enabled()
     # The fused attention kernel reads weights in ways that hide their cost.
@@ -90,13 +90,39 @@ class _Tracer(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.record = Trace(collections.Counter(), collections.defaultdict(list), collections.Counter())
         self.stack: list[tuple[str, nn.Module]] = []
-        self.weights: dict[int, str] = {}
+        self.layer_of: dict[str, str] = {}  # the parts of an understudy layer → the layer
         for path, module in network.named_modules():
             module.register_forward_pre_hook(self._enter(path), prepend=True)
             module.register_forward_hook(self._leave(path))
-            weight = module._parameters.get("weight")
-            if weight is not None:
-                self.weights.setdefault(id(weight), path)
+            if module._parameters.get("weight") is not None and not isinstance(module, Transform):
+                module.__class__ = self._watched(path, type(module))
+            if isinstance(module, Layer) and path not in self.layer_of:
+                self.layer_of |= {part: path for part, _ in module.named_modules(prefix=path)}
+            if isinstance(module, Layer):  # a parent may read the weight without calling the layer
+                form = self._owned(path, module, module.transform.matrix)
+                setattr(module.transform, "matrix", form)  # noqa: B010
+
+    def _watched(self, path: str, kind: type[nn.Module]) -> type[nn.Module]:
+        """The class of a module of the traced copy, noting each time another module reads its weight."""
+
+        def weight(module: nn.Module) -> Any:
+            if all(running != path for running, _ in self.stack):
+                self.record.weight_reads[path] += 1
+            return module._parameters["weight"]
+
+        return type(kind.__name__, (kind,), {"weight": property(weight)})
+
+    def _owned(self, path: str, layer: Layer, form: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Forming a layer's matrix is the layer's work, whoever asks for it."""
+
+        def matrix() -> Tensor:
+            self.stack.append((path, layer))
+            try:
+                return form()
+            finally:
+                self.stack.pop()
+
+        return matrix
 
     def _enter(self, path: str) -> Any:
         def hook(module: nn.Module, _: Any) -> None:
@@ -125,15 +151,8 @@ class _Tracer(TorchDispatchMode):
         if any(isinstance(module, Transform | Layer) for _, module in self.stack):
             count += operations.product_mult_adds(func, result)
         self.record.mult_adds[self._owner()] += count
-        running = {path for path, _ in self.stack}
-        for arg in args:
-            path = self.weights.get(id(arg))
-            if path is not None and path not in running:
-                self.record.weight_reads[path] += 1
         return result
 
     def _owner(self) -> str:
-        for path, module in self.stack:
-            if isinstance(module, Layer):
-                return path
-        return self.stack[-1][0] if self.stack else ""
+        innermost = self.stack[-1][0] if self.stack else ""
+        return self.layer_of.get(innermost, innermost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -16,11 +17,13 @@ class Acdc(Transform):
     """W = Π over L layers of A C D C⁻¹ P: diagonals A and D, orthonormal DCT C, riffle shuffle P.
 
     Cost: 2·N·L parameters, near L·(6N + 5N log2 N) mult-adds a vector; N = max(in, out), padded and cropped.
+
+    Where out < in, the outermost A has only the `out` entries that are not cropped: in − out parameters less.
     """
 
     name = "acdc"
     knob_name = "layers"
-    a: nn.Parameter  # (L, N)
+    a: nn.Parameter  # (out + (L − 1)·N,): the outermost A, then the others
     d: nn.Parameter  # (L, N)
 
     @classmethod
@@ -36,16 +39,17 @@ class Acdc(Transform):
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:
-        """Two diagonals a layer."""
+        """Two diagonals a layer, the outermost one cropped."""
         width = max(in_features, out_features)
-        return {"a": (knob, width), "d": (knob, width)}
+        return {"a": (out_features + (knob - 1) * width,), "d": (knob, width)}
 
     @classmethod
     def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
         """A layer: two real FFTs, two twiddles of N/2 + 1 complex numbers, two diagonals."""
         width = max(in_features, out_features)
         twiddle = 4 * (width // 2 + 1)
-        return positions * knob * 2 * (real_fft_mult_adds(width) + twiddle + width) + twiddle
+        cropped = width - out_features  # entries that the outermost A does not have
+        return positions * (knob * 2 * (real_fft_mult_adds(width) + twiddle + width) - cropped) + twiddle
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
@@ -54,22 +58,31 @@ class Acdc(Transform):
 
     def structured(self, x: Tensor) -> Tensor:
         """Pad to N, run the layers, crop to out."""
-        width = self.a.shape[1]
+        layers, width = self.d.shape
         dtype = torch.promote_types(x.dtype, torch.float32)  # there is no FFT in half precision
         y = F.pad(x.to(dtype), (0, width - self.in_features))
         cosine = CosineTransform(width, y)
-        layers = zip(self.a.to(dtype).flip(0), self.d.to(dtype).flip(0), strict=True)
-        for a, d in layers:  # the last factor of the product acts first
-            y = a * cosine.forward(d * cosine.inverse(riffle(y)))
-        return y[..., : self.out_features].to(x.dtype)
+        diagonals = self._diagonals(dtype)
+        for layer in reversed(range(layers)):  # the last factor of the product acts first
+            a, d = diagonals[layer]
+            y = cosine.forward(d * cosine.inverse(riffle(y)))
+            y = a * y[..., : a.shape[0]]
+        autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
+        return y.to(torch.get_autocast_dtype(x.device.type) if autocast else x.dtype)
+
+    def _diagonals(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+        """A and D of each layer, the outermost first."""
+        layers, width = self.d.shape
+        sizes = [self.out_features] + [width] * (layers - 1)
+        return list(zip(self.a.to(dtype).split(sizes), self.d.to(dtype).unbind(), strict=True))
 
     def matrix(self) -> Tensor:
         """The images of the unit vectors."""
-        return self.structured(torch.eye(self.in_features, device=self.a.device, dtype=self.a.dtype)).T
+        return self.structured(torch.eye(self.in_features, device=self.d.device, dtype=self.d.dtype)).T
 
     def entry_std(self, std: float) -> float:
         """Signs alone make W orthogonal, with mean square 1/N; all 2L diagonals share the scale."""
-        return float((std * self.a.shape[1] ** 0.5) ** (1 / (2 * self.knob)))
+        return float((std * self.d.shape[1] ** 0.5) ** (1 / (2 * self.knob)))
 
     def sample(self, shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
         """Random signs: an orthogonal matrix at any depth."""
@@ -85,11 +98,13 @@ class Acdc(Transform):
         about 4N³: wide or deep maps get one pass over as many diagonals as `_PROJECTION_WORK` pays for.
         """
         target = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
-        width = self.a.shape[1]
+        width = self.d.shape[1]
         eye = torch.eye(width, dtype=target.dtype, device=target.device)
         dct = CosineTransform(width, eye).forward(eye).T  # C
         after = (dct, dct.T @ riffle(eye).T)  # what follows an A, and a D: C, and C⁻¹ P
-        diagonals = torch.stack((self.a, self.d), dim=1).reshape(-1, width).to(target)  # A1, D1, A2, D2, …
+        outer, *inner = self._diagonals(target.dtype)
+        cropped = F.pad(outer[0], (0, width - self.out_features))
+        diagonals = torch.stack([cropped, outer[1], *itertools.chain(*inner)])  # A1, D1, A2, D2, …
         affordable = max(2, _PROJECTION_WORK // (4 * width**3))
         visited = min(len(diagonals), affordable)
         for _ in range(max(1, min(_PROJECTION_SWEEPS, affordable // len(diagonals)))):
@@ -108,7 +123,7 @@ class Acdc(Transform):
                 diagonals[k] = _better_fit(gram, wanted, diagonals[k])
                 left = (left * diagonals[k]) @ after[k % 2]
         a, d = diagonals.reshape(-1, 2, width).unbind(1)
-        self.a.copy_(a)
+        self.a.copy_(torch.cat([a[0, : self.out_features], a[1:].flatten()]))
         self.d.copy_(d)
 
 

@@ -89,11 +89,11 @@ class Transform(nn.Module, abc.ABC):
 
     @classmethod
     def prefers_structured(cls, in_features: int, out_features: int, knob: int, positions: int) -> bool:
-        """Whether the structured path needs no more mult-adds than forming the matrix and applying it."""
+        """Whether the structured path needs fewer mult-adds than forming the matrix and applying it."""
         formed = (
             cls.forming_mult_adds(in_features, out_features, knob) + positions * in_features * out_features
         )
-        return cls.mult_adds(in_features, out_features, knob, positions) <= formed
+        return cls.mult_adds(in_features, out_features, knob, positions) < formed
 
     @classmethod
     def executed_mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int) -> int:
@@ -226,11 +226,12 @@ def leading_directions(matrix: Tensor, rank: int) -> Tensor:
     They are eigenvectors of the Gram matrix, in double precision: many times quicker than a full SVD.
     """
     precise = matrix.double()
-    return torch.linalg.eigh(precise @ precise.T).eigenvectors.flip(-1)[:, :rank].to(matrix.dtype)
+    vectors: Tensor = torch.linalg.eigh(precise @ precise.T).eigenvectors  # the last is the leading one
+    return vectors.flip(-1)[:, :rank].to(matrix.dtype)
 
 
 def truncated_svd(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best `(left, right)` of this rank with left · right ≈ matrix; both carry √ of the singular values."""
+    """The best `(left, right)` of a rank with left · right ≈ matrix; both carry √ of the singular values."""
     if matrix.shape[0] > matrix.shape[1]:
         right, left = truncated_svd(matrix.T, rank)
         return left.T, right.T

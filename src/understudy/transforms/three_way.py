@@ -36,6 +36,7 @@ class Order(NamedTuple):
     merge_in: bool  # N into M first
     per_call: int  # mult-adds of merging
     per_vector: int  # mult-adds for each input vector
+    middle: str = "formed"  # M is one matrix; Tucker has orders that keep it in parts
 
 
 def _divisors(n: int) -> list[int]:
@@ -87,7 +88,12 @@ class ThreeWay(Transform):
 
     @classmethod
     def orders(cls, in_features: int, out_features: int, knob: int) -> list[Order]:
-        """All contraction orders that can be the cheapest, short of forming W."""
+        """The contraction orders that can be the cheapest."""
+        return cls.formed_orders(in_features, out_features, knob)
+
+    @classmethod
+    def formed_orders(cls, in_features: int, out_features: int, knob: int) -> list[Order]:
+        """Those with M as one matrix, short of forming W."""
         a, b, c, d = split(in_features, out_features)
         p, q = cls.outer_ranks(in_features, out_features, knob)
         once = cls.middle_mult_adds(in_features, out_features, knob)
@@ -114,7 +120,7 @@ class ThreeWay(Transform):
     @classmethod
     def _forming(cls, in_features: int, out_features: int, knob: int) -> tuple[int, bool]:
         """Mult-adds of forming W by the cheaper side first, and whether that is the output's."""
-        _, out_first, in_first = cls.orders(in_features, out_features, knob)
+        _, out_first, in_first = cls.formed_orders(in_features, out_features, knob)
         p, q = cls.outer_ranks(in_features, out_features, knob)
         a, b, c, d = split(in_features, out_features)
         by_out = out_first.per_call + a * b * c * q * d
@@ -135,9 +141,12 @@ class ThreeWay(Transform):
         merged = middle.reshape(-1, self.in_factor.shape[0]) @ self.in_factor  # (rows · c, d)
         return merged.reshape(middle.shape[0], self.in_features)
 
-    def _stages(self, positions: int) -> list[Tensor]:
+    def order_for(self, positions: int) -> Order:
+        """The best order for a call on so many vectors."""
+        return self.best_order(self.in_features, self.out_features, self.knob, known_positions(positions))
+
+    def _stages(self, order: Order) -> list[Tensor]:
         """The matrices to apply in turn, each to consecutive slices of the vector."""
-        order = self.best_order(self.in_features, self.out_features, self.knob, known_positions(positions))
         middle = self.middle()
         if order.merge_out:
             return [self.in_factor, self._merge_out(middle)]
@@ -148,14 +157,14 @@ class ThreeWay(Transform):
     def structured(self, x: Tensor) -> Tensor:
         """One matrix product a stage, rows being slices of the vectors."""
         leading = x.shape[:-1]
-        for stage in self._stages(x.numel() // self.in_features):  # (rows, columns)
+        for stage in self._stages(self.order_for(x.numel() // self.in_features)):  # (rows, columns)
             x = x.reshape(-1, stage.shape[1]) @ stage.T
         return x.reshape(*leading, self.out_features)
 
     def structured_columns(self, x: Tensor) -> Tensor:
         """The same with the vectors as columns: nothing is transposed in memory."""
         batch, channels, positions = x.shape
-        for stage in self._stages(batch * positions):
+        for stage in self._stages(self.order_for(batch * positions)):
             rows, columns = stage.shape
             slices = channels // columns
             x = x.reshape(batch * slices, columns, positions)

@@ -1,0 +1,132 @@
+"""ACDC: the cosine transform, the riffle, the number of layers and the count against the published one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from understudy.transforms import Acdc
+from understudy.transforms.cosine import CosineTransform, riffle
+
+
+def textbook_cosine_transform(width: int) -> Tensor:
+    """C[k, n] = √(2/N) cos(π (2n + 1) k / 2N), the row k = 0 divided by √2."""
+    k = torch.arange(width, dtype=torch.float64)[:, None]
+    n = torch.arange(width, dtype=torch.float64)[None]
+    matrix = math.sqrt(2 / width) * torch.cos(math.pi * (2 * n + 1) * k / (2 * width))
+    matrix[0] /= math.sqrt(2)
+    return matrix
+
+
+def textbook_riffle(width: int) -> Tensor:
+    """The permutation matrix that deals the two halves in turn, the longer half first."""
+    half = (width + 1) // 2
+    source = [k // 2 if k % 2 == 0 else half + k // 2 for k in range(width)]
+    return torch.eye(width, dtype=torch.float64)[source]
+
+
+def generic(in_features: int, out_features: int, layers: int) -> Acdc:
+    """Diagonals without structure."""
+    acdc = Acdc(in_features, out_features, layers, path="structured", dtype=torch.float64)
+    generator = torch.Generator().manual_seed(layers)
+    with torch.no_grad():
+        for diagonal in (acdc.a, acdc.d):
+            diagonal.copy_(torch.randn(diagonal.shape, generator=generator, dtype=torch.float64))
+    return acdc
+
+
+@pytest.mark.parametrize("width", [*range(1, 18), 64, 100])
+def test_cosine_transform_is_the_orthonormal_textbook_one_at_any_size(width: int) -> None:
+    eye = torch.eye(width, dtype=torch.float64)
+    cosine, expected = CosineTransform(width, eye), textbook_cosine_transform(width)
+    torch.testing.assert_close(cosine.forward(eye).T, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(cosine.inverse(eye).T, expected.T, rtol=0, atol=1e-12)
+    torch.testing.assert_close(expected @ expected.T, eye, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("width", "dealt"),
+    [(1, [0]), (2, [0, 1]), (5, [0, 3, 1, 4, 2]), (6, [0, 3, 1, 4, 2, 5]), (7, [0, 4, 1, 5, 2, 6, 3])],
+)
+def test_riffle_interleaves_the_halves_and_gives_the_odd_one_to_the_first(
+    width: int, dealt: list[int]
+) -> None:
+    assert riffle(torch.arange(width)).tolist() == dealt
+
+
+@given(st.integers(2, 20), st.integers(2, 20), st.data())
+@settings(deadline=None, max_examples=40)
+def test_with_unit_diagonals_every_layer_is_one_riffle(
+    in_features: int, out_features: int, data: st.DataObject
+) -> None:
+    layers = data.draw(st.sampled_from(Acdc.knobs(in_features, out_features)))
+    acdc = Acdc(in_features, out_features, layers, dtype=torch.float64)
+    with torch.no_grad():
+        acdc.a.fill_(1)
+        acdc.d.fill_(1)
+    shuffled = torch.linalg.matrix_power(textbook_riffle(max(in_features, out_features)), layers)
+    torch.testing.assert_close(acdc.matrix(), shuffled[:out_features, :in_features], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("in_features", "out_features"), [(12, 12), (8, 13), (13, 8), (9, 9)])
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_acdc_is_the_product_its_docstring_states(in_features: int, out_features: int, layers: int) -> None:
+    acdc = generic(in_features, out_features, layers)
+    width = max(in_features, out_features)
+    cosine, shuffle = textbook_cosine_transform(width), textbook_riffle(width)
+    product = torch.eye(width, dtype=torch.float64)
+    crop = torch.zeros(width - out_features, dtype=torch.float64)  # entries the outermost A does not have
+    diagonals = torch.cat([acdc.a.detach()[:out_features], crop, acdc.a.detach()[out_features:]])
+    for a, d in zip(diagonals.reshape(layers, width), acdc.d.detach(), strict=True):
+        product = product @ torch.diag(a) @ cosine @ torch.diag(d) @ cosine.T @ shuffle
+    torch.testing.assert_close(acdc.matrix(), product[:out_features, :in_features])
+
+
+@pytest.mark.parametrize("layers", [1, 3, 8])
+def test_a_fresh_square_map_is_orthogonal_up_to_its_scale(layers: int) -> None:
+    matrix = Acdc(16, 16, layers, dtype=torch.float64).matrix().detach()
+    torch.testing.assert_close(matrix @ matrix.T, torch.eye(16, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+# ---- costs ---------------------------------------------------------------------------------------
+
+
+def published(width: int, layers: int) -> float:
+    return layers * (4 * width + 5 * width * math.log2(width))
+
+
+@given(st.integers(128, 4096), st.integers(1, 24))
+@settings(deadline=None)
+def test_our_count_is_within_15_percent_of_the_published_estimate(width: int, layers: int) -> None:
+    assert Acdc.mult_adds(width, width, layers) == pytest.approx(published(width, layers), rel=0.15)
+
+
+def crossing(layers: int) -> int:
+    """The first width from which the layers need fewer mult-adds than the dense matrix."""
+    dearer = [
+        width for width in range(2 * layers, 2000) if Acdc.mult_adds(width, width, layers) > width * width
+    ]
+    return max(dearer) + 1
+
+
+def test_twelve_layers_cross_the_dense_cost_near_width_600() -> None:
+    widths = range(24, 2000)
+    assert 590 <= max(width for width in widths if published(width, 12) > width * width) <= 610
+    assert 600 <= crossing(12) <= 650
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.data())
+@settings(deadline=None, max_examples=50)
+def test_acdc_holds_two_diagonals_a_layer(in_features: int, out_features: int, data: st.DataObject) -> None:
+    layers = data.draw(st.sampled_from(Acdc.knobs(in_features, out_features)))
+    width = max(in_features, out_features)
+    cropped = width - out_features  # the outermost A needs no entries for outputs that are cropped away
+    assert Acdc.params(in_features, out_features, layers) == 2 * width * layers - cropped
+    acdc = Acdc(in_features, out_features, layers, device="meta")
+    assert acdc.a.shape == (layers * width - cropped,)
+    assert acdc.d.shape == (layers, width)

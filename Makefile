@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 help:
 	@echo "make test       lint, type-check and test (sets up $(VENV) first)"
 	@echo "make demo       plan and price WRN-50-2 with every transform"
-	@echo "make benchmark  measure the layers and write benchmarks/results"
+	@echo "make benchmark  measure layers and input pipeline, write benchmarks/results"
 	@echo "make clean      remove $(VENV) and caches"
 
 $(BIN)/python:
@@ -43,6 +43,7 @@ demo: $(VENV)/.run
 
 benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/layers.py --write
+	$(BIN)/python benchmarks/input_pipeline.py --write
 	$(BIN)/python benchmarks/published.py --write
 
 clean:

@@ -23,8 +23,8 @@ def load_weights(
     """Load a state dict whose keys may differ from the model's; returns source key → model key.
 
     Keys are first rewritten by `mapping` (old prefix → new prefix). If they are then the model's own, they
-    are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same shapes
-    inside correspond, and among alike ones the first to the first, in natural order. Anything left over on
+    are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same
+    shapes inside correspond, and among alike ones the first to the first, in natural order. Anything left over on
     either side is an error, and the model is then unchanged.
     """
     state = _weights(source if isinstance(source, Mapping) else _read(Path(source)))
@@ -39,8 +39,8 @@ def load_weights(
         pairs = {renamed[key]: target for key, target in found.items()}
     for original, key in pairs.items():
         if state[original].shape != wanted[key].shape:
-            found, expected = tuple(state[original].shape), tuple(wanted[key].shape)
-            raise ValueError(f"{original!r} has shape {found}, but {key!r} {expected}")
+            shape, expected = tuple(state[original].shape), tuple(wanted[key].shape)
+            raise ValueError(f"{original!r} has shape {shape}, but {key!r} {expected}")
     missing = set(wanted) - set(pairs.values())
     if missing or len(pairs) != len(state):
         left = sorted(set(state) - set(pairs))[:3]

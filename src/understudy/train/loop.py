@@ -1,7 +1,7 @@
 """The training loop, read from top to bottom.
 
 A run is a function of its recipe: batches, augmentation and dropout follow from (seed, step), so a checkpoint
-holds only weights, momentum and counters, and a run that was killed ends with the same bits as one that was not.
+holds only weights, momentum and counters, and a run that was killed ends with the same bits as any other.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -24,8 +25,8 @@ def load_weights(
 
     Keys are first rewritten by `mapping` (old prefix → new prefix). If they are then the model's own, they
     are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same
-    shapes inside correspond, and among alike ones the first to the first, in natural order. Anything left over on
-    either side is an error, and the model is then unchanged.
+    shapes inside correspond, and among alike ones the first to the first, in natural order. Anything left
+    over on either side is an error, and the model is then unchanged.
     """
     state = _weights(source if isinstance(source, Mapping) else _read(Path(source)))
     renamed = {_rename(key, mapping or {}): key for key in state}
@@ -54,8 +55,14 @@ def load_weights(
 
 def _read(path: Path) -> dict[str, Tensor]:
     if path.suffix in (".pt", ".pth"):
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-        return dict(loaded.get("state_dict", loaded))
+        try:
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise ValueError(f"{path} is not a whole file of weights alone: {error}") from error
+        loaded = loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else loaded
+        if not isinstance(loaded, Mapping) or not all(isinstance(item, Tensor) for item in loaded.values()):
+            raise ValueError(f"{path} does not hold a state dict")
+        return dict(loaded)
     try:
         state: dict[str, Tensor] = load_file(path)
     except SafetensorError as error:
@@ -71,7 +78,7 @@ def _weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _rename(key: str, mapping: Mapping[str, str]) -> str:
     for old, new in mapping.items():
         if key == old or key.startswith(f"{old}."):
-            return new + key.removeprefix(old)
+            return (new + key.removeprefix(old)).removeprefix(".")
     return key
 
 
@@ -84,7 +91,8 @@ def _tree(shapes: Shapes) -> Tree:
         for parent in parents:
             node = node.setdefault(parent, {})
         node[leaf] = key
-    return {name: _collapsed(child) for name, child in tree.items()}
+    collapsed: Tree = _collapsed(tree)
+    return collapsed
 
 
 def _collapsed(node: Any) -> Any:

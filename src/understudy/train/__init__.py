@@ -2,7 +2,8 @@
 
 from .attention import AttentionTransfer, distillation_loss, find_taps
 from .decay import weight_decay_groups
-from .loop import DivergedError, evaluate, train
+from .divergence import DivergedError
+from .loop import evaluate, train
 from .recipe import Recipe, load_recipe, recipe_names
 from .run import Run, RunError
 

@@ -45,10 +45,13 @@ class AttentionTransfer:
         self.beta = beta
         self._student_outputs: dict[str, Tensor] = {}
         self._teacher_outputs: dict[str, Tensor] = {}
-        self._handles = [
-            _module(network, path).register_forward_hook(_keep(path, outputs))
+        tapped = [
+            (_module(network, path), path, outputs)
             for network, outputs in ((student, self._student_outputs), (teacher, self._teacher_outputs))
             for path in self.taps
+        ]
+        self._handles = [
+            module.register_forward_hook(_keep(path, outputs)) for module, path, outputs in tapped
         ]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:

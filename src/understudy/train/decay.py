@@ -35,7 +35,9 @@ def weight_decay_groups(
     overrides = dict(overrides or {})
     for name in overrides:
         find_transform(name)
-    for label, value, legal in (("policy", policy, Policy), ("scope", scope, Scope)):
+    choices: list[tuple[str, str, Any]] = [("policy", policy, Policy), ("scope", scope, Scope)]
+    choices += [(f"policy of {name}", value, Policy) for name, value in overrides.items()]
+    for label, value, legal in choices:
         if value not in get_args(legal):
             raise ValueError(f"{label} {value!r} is not one of {', '.join(get_args(legal))}")
     transforms = list(

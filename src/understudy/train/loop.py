@@ -6,6 +6,7 @@ holds only weights, momentum and counters, and a run that was killed ends with t
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -26,14 +27,11 @@ from understudy.data import Augment, DataSet
 
 from .attention import AttentionTransfer, distillation_loss
 from .decay import weight_decay_groups
+from .divergence import DivergedError, check_finite, first_not_finite
 from .networks import load_teacher, make_student, make_student_plan, set_drop_path
 from .processes import Processes, join
 from .recipe import Recipe
 from .run import Checkpoint, Run
-
-
-class DivergedError(RuntimeError):
-    """The loss became NaN or infinite."""
 
 
 @dataclasses.dataclass
@@ -84,24 +82,25 @@ def train(
     network = make_student(recipe, classes, plan, teacher).to(processes.device)
 
     run = Run.open(out, recipe) if processes.is_first else Run(out, recipe)
-    if run.status == "finished":
-        report(f"{out} has finished already")
-        return run.read_json("result.json")
-    trainer = Trainer(recipe, network, teacher, processes, example)
-    checkpoint, refused = run.latest(processes.device)
-    for reason in refused:
-        report(f"checkpoint refused: {reason}")
-    progress = trainer.restore(checkpoint) if checkpoint else Progress()
-    if checkpoint:
-        report(f"going on from step {progress.step}, epoch {progress.epoch}")
-    if processes.is_first:
-        if plan is not None:
-            plan.save(out / "plan.json")
-        run.keep_metrics(progress.epoch)
-        run.set_status("running")
-
-    saved = time.monotonic()
+    progress = Progress()
     try:
+        if run.status == "finished":
+            report(f"{out} has finished already")
+            return run.read_json("result.json")
+        trainer = Trainer(recipe, network, teacher, processes, example)
+        checkpoint, refused = run.latest(processes.device)
+        for reason in refused:
+            report(f"checkpoint refused: {reason}")
+        if checkpoint:
+            progress = trainer.restore(checkpoint)
+            report(f"going on from step {progress.step}, epoch {progress.epoch}")
+        if processes.is_first:
+            if plan is not None:
+                plan.save(out / "plan.json")
+            run.keep_metrics(progress.epoch)
+            run.set_status("running")
+
+        saved = time.monotonic()
         while progress.epoch < recipe.epochs:
             started = time.monotonic()
             trainer.begin(progress.epoch)
@@ -110,9 +109,13 @@ def train(
                 loss = trainer.step(x, y, share, progress)
                 watch(progress, len(batches), loss)
                 if processes.is_first and time.monotonic() - saved >= recipe.checkpoint_seconds:
+                    check_finite(network, progress.step)
                     run.save(trainer.checkpoint(progress))
                     saved = time.monotonic()
+            check_finite(network, progress.step)
             record = trainer.end(progress) | evaluate(trainer.averaged(), recipe, data, processes.device)
+            if not math.isfinite(record["test_loss"]):
+                raise DivergedError(f"the test loss is {record['test_loss']} after step {progress.step}")
             if processes.is_first:
                 run.log(record | {"seconds": round(time.monotonic() - started, 2)})
             report(
@@ -120,13 +123,15 @@ def train(
                 f"train error {record['train_error']:.2f} %, test error {record['test_error']:.2f} %"
             )
             progress = Progress(step=progress.step, epoch=progress.epoch + 1)
-    except DivergedError as error:
+        return finish(run, trainer.averaged(), example, record) if processes.is_first else record
+    except Exception as error:
         if processes.is_first:
-            run.set_status("diverged", step=progress.step, reason=str(error))
+            status = "diverged" if isinstance(error, DivergedError) else "failed"
+            with contextlib.suppress(OSError):  # a full disk, say; the error itself matters more
+                run.set_status(status, step=progress.step, reason=str(error) or type(error).__name__)
         raise
-    result = finish(run, trainer.averaged(), example, record) if processes.is_first else record
-    run.close()
-    return result
+    finally:
+        run.close()
 
 
 def load_data(recipe: Recipe, folder: Path | None) -> DataSet:
@@ -228,7 +233,9 @@ class Trainer:
                 loss = loss + recipe.auxiliary * F.cross_entropy(auxiliary, y)
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise DivergedError(f"the loss is {value} at step {progress.step}; {self._culprit(x)}")
+            raise DivergedError(
+                f"the loss is {value} at step {progress.step}; {first_not_finite(self.network, x)}"
+            )
         self.optimiser.zero_grad(set_to_none=True)
         self.scaler.scale(loss * share).backward()
         if recipe.clip:
@@ -245,28 +252,6 @@ class Trainer:
         progress.right += int((logits.detach().argmax(1) == y).sum())
         progress.seen += len(y)
         return value
-
-    @torch.no_grad()
-    def _culprit(self, x: Tensor) -> str:
-        """Which layer's output is not finite first, by running the batch once more."""
-        found: list[str] = []
-
-        def watch(path: str) -> Callable[[nn.Module, Any, Any], None]:
-            def hook(_: nn.Module, __: Any, output: Any) -> None:
-                if isinstance(output, Tensor) and not found and not bool(output.isfinite().all()):
-                    found.append(path)
-
-            return hook
-
-        handles = [m.register_forward_hook(watch(path)) for path, m in self.network.named_modules() if path]
-        self.network(x)
-        for handle in handles:
-            handle.remove()
-        return (
-            f"the first output that is not finite is that of {found[0]!r}"
-            if found
-            else "all outputs are finite"
-        )
 
     def end(self, progress: Progress) -> dict[str, Any]:
         """The training figures of the epoch, over all processes."""
@@ -305,12 +290,12 @@ class Trainer:
             kind, _, name = key.partition(".")
             part[kind][name] = tensor
         self.network.load_state_dict(part["network"])
-        self.average = part["average"]
+        for key, kept in self.average.items():
+            kept.copy_(part["average"][key])
         for name, parameter in self.network.named_parameters():
-            if name in part["momentum"]:
-                self.optimiser.state[parameter]["momentum_buffer"] = part["momentum"][name].clone(
-                    memory_format=torch.preserve_format
-                )
+            if name in part["momentum"]:  # laid out as the weights: another layout may round differently
+                momentum = torch.empty_like(parameter.detach()).copy_(part["momentum"][name])
+                self.optimiser.state[parameter]["momentum_buffer"] = momentum
         state = dict(checkpoint.state)
         self.scaler.load_state_dict(state.pop("scaler"))
         return Progress(**{field.name: state[field.name] for field in dataclasses.fields(Progress)})

@@ -59,7 +59,10 @@ def make_student(recipe: Recipe, classes: int, plan: Plan | None, teacher: nn.Mo
     if recipe.init == "project":
         if teacher is None:
             raise ValueError("init 'project' needs a teacher whose weights are projected")
-        network.load_state_dict(teacher.state_dict(), strict=not recipe.auxiliary)
+        try:
+            network.load_state_dict(teacher.state_dict(), strict=not recipe.auxiliary)
+        except RuntimeError as error:
+            raise ValueError(f"the teacher's weights do not fit {recipe.network}: {error}") from error
     return substitute(network, plan, init=recipe.init)
 
 
@@ -72,7 +75,10 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
         run = Run.read(path)
         if run.status != "finished":
             raise RunError(f"the teacher {path} is {run.status}, not finished")
-        teacher = load(path / "model.safetensors", dense_network(run.recipe, classes, training=True))
+        try:
+            teacher = load(path / "model.safetensors", dense_network(run.recipe, classes, training=True))
+        except RuntimeError as error:
+            raise RunError(f"the teacher {path} does not fit {classes} classes: {error}") from error
     elif path.is_file():
         teacher = dense_network(recipe, classes, training=False)
         load_weights(teacher, path)

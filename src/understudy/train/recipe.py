@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import sys
 import typing
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ else:
 
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
+_Decay = Literal["crs", "none"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Recipe:
     ema: float = 0.0
     # weight decay
     weight_decay: float = 5e-4
-    decay: Literal["crs", "none"] = "crs"
+    decay: _Decay = "crs"
     decay_scope: Literal["layer", "network"] = "layer"
     decay_overrides: tuple[str, ...] = ()  # such as "hashed=none"
     decay_vectors: bool = True  # biases and norms too
@@ -123,7 +125,7 @@ def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
         settings = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"recipe {name}: {error}") from error
-    return Recipe(name=path.stem).replaced(settings).replaced(changes or {})
+    return Recipe(name=path.stem).replaced({**settings, **(changes or {})})
 
 
 def _convert(key: str, value: Any, wanted: Any) -> Any:
@@ -140,15 +142,18 @@ def _convert(key: str, value: Any, wanted: Any) -> Any:
         return tuple(_convert(key, item, get_args(wanted)[0]) for item in items)
     if wanted is bool:
         known = {"true": True, "false": False, True: True, False: False}
-        if value not in known:
+        if not isinstance(value, bool | str) or value not in known:
             raise problem
         return known[value]
-    if isinstance(value, bool) or (wanted is int and isinstance(value, float)):
+    if isinstance(value, bool) or not isinstance(value, (str, int) if wanted is int else (str, int, float)):
         raise problem
     try:
-        return wanted(value)
-    except (TypeError, ValueError):
+        converted = wanted(value)
+    except ValueError:
         raise problem from None
+    if wanted is float and not math.isfinite(converted):
+        raise problem
+    return converted
 
 
 def _describe(wanted: Any) -> str:
@@ -164,13 +169,18 @@ def _checked(recipe: Recipe) -> Recipe:
     for key, low in (
         ("epochs", 1), ("batch_size", 1), ("train_images", 0), ("learning_rate", 0), ("weight_decay", 0),
         ("cutout", 0), ("crop_padding", 0), ("attention", 0), ("clip", 0), ("checkpoint_seconds", 0),
-        ("workers", 0), ("seed", 0),
+        ("workers", 0), ("seed", 0), ("ratio", 0), ("gamma", 0), ("momentum", 0), ("auxiliary", 0),
     ):  # fmt: skip
         if getattr(recipe, key) < low:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, below {low}")
     for key in ("ema", "drop_path"):
         if not 0 <= getattr(recipe, key) < 1:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, not in 0..1")
+    if recipe.temperature <= 0:
+        raise ValueError(f"temperature is {recipe.temperature!r}, not above 0")
+    for override in recipe.decay_overrides:
+        if override.partition("=")[2] not in get_args(_Decay):
+            raise ValueError(f"decay_overrides holds {override!r}; an example is 'hashed=none'")
     if not 0 <= recipe.distillation <= 1:
         raise ValueError(f"distillation is {recipe.distillation!r}, not in 0..1")
     budgets = [key for key in ("params", "mult_adds", "ratio", "plan") if getattr(recipe, key)]

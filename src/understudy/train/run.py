@@ -21,6 +21,12 @@ from .recipe import Recipe
 
 _KEEP = 2  # checkpoints
 _KEY = "understudy"
+_FILES = ("config.json", "plan.json", "metrics.jsonl", "model.safetensors", "result.json", "status.json")
+
+
+def _is_ours(path: Path) -> bool:
+    """What a run makes before its settings are on disk, and a kill may leave behind."""
+    return path.name in ("checkpoints", ".lock") or path.name.startswith(".config.json.")
 
 
 class RunError(ValueError):
@@ -55,12 +61,25 @@ class Run:
     def open(cls, folder: Path, recipe: Recipe) -> Run:
         """Start a run in an empty or new folder, or take up the same run again."""
         config = folder / "config.json"
-        if folder.is_dir() and any(folder.iterdir()) and not config.exists():
+        if folder.exists() and not folder.is_dir():
+            raise RunError(f"{folder} is a file: choose another --out")
+        if folder.is_dir() and not config.exists() and any(not _is_ours(path) for path in folder.iterdir()):
             raise RunError(f"{folder} is not empty and holds no run: choose another --out")
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         run = cls(folder, recipe)
-        if config.exists():
-            held = cls.read(folder).recipe
+        run._take_lock()
+        try:
+            run._settle()
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    def _settle(self) -> None:
+        """Make sure that the folder is this run's, and clear what a kill left half written."""
+        folder, recipe = self.folder, self.recipe
+        if (folder / "config.json").exists():
+            held = Run.read(folder).recipe
             if held != recipe:
                 ours, theirs = dataclasses.asdict(recipe), dataclasses.asdict(held)
                 changed = [f"{k} {theirs[k]!r} → {ours[k]!r}" for k in ours if ours[k] != theirs[k]]
@@ -68,9 +87,10 @@ class Run:
                     f"{folder} belongs to another run ({'; '.join(changed[:4])}): choose another --out"
                 )
         else:
-            run.write_json("config.json", dataclasses.asdict(recipe))
-        run._take_lock()
-        return run
+            self.write_json("config.json", dataclasses.asdict(recipe))
+        for name in (*_FILES, "checkpoints/step-*"):
+            for leftover in (folder / name).parent.glob(f".{Path(name).name}.*"):
+                leftover.unlink()
 
     @classmethod
     def read(cls, folder: str | Path) -> Run:
@@ -89,12 +109,14 @@ class Run:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self.close()
             raise RunError(f"{self.folder} is in use by another process") from None
 
     def close(self) -> None:
         """Let go of the folder."""
         if self._lock is not None:
             self._lock.close()
+            self._lock = None
 
     # ---- small files ---------------------------------------------------------------------------------
 
@@ -150,8 +172,11 @@ class Run:
         header = json.dumps({"identity": self.recipe.identity(), **checkpoint.state})
         path = self.folder / "checkpoints" / f"step-{checkpoint.state['step']:09d}.safetensors"
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
-        with whole_file(path) as temporary:
-            save_file(tensors, temporary, metadata={_KEY: header})
+        try:
+            with whole_file(path) as temporary:
+                save_file(tensors, temporary, metadata={_KEY: header})
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"cannot write the checkpoint {path}: {error}") from error
         for old in self.checkpoints()[_KEEP:]:
             old.unlink()
 
@@ -162,7 +187,7 @@ class Run:
             try:
                 with safe_open(path, framework="pt", device=str(device)) as file:
                     state = json.loads((file.metadata() or {}).get(_KEY, "{}"))
-                    if state.get("identity") != self.recipe.identity():
+                    if not isinstance(state, dict) or state.get("identity") != self.recipe.identity():
                         refused.append(f"{path.name} is of another run")
                         continue
                     tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118

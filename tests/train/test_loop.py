@@ -142,7 +142,7 @@ def test_the_rate_follows_its_schedule() -> None:
 # ---- taken up again -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [1, 2, 4, 5, STEPS])
+@pytest.mark.parametrize("step", [1, 4, STEPS])
 def test_a_run_that_was_stopped_ends_with_the_same_bits(whole: Path, tmp_path: Path, step: int) -> None:
     with pytest.raises(StoppedError):
         train(recipe(), tmp_path / "run", watch=stop_at(step))
@@ -152,7 +152,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(whole: Path, tmp_path: P
 
 
 def test_a_run_that_was_stopped_again_and_again_ends_with_the_same_bits(whole: Path, tmp_path: Path) -> None:
-    for step in range(2, STEPS + 1):
+    for step in range(2, STEPS + 1, 2):
         with pytest.raises(StoppedError):
             train(recipe(), tmp_path / "run", watch=stop_at(step))
     train(recipe(), tmp_path / "run")
@@ -267,7 +267,7 @@ def test_only_the_last_two_checkpoints_are_kept(whole: Path, tmp_path: Path) -> 
     assert len(Run.read(whole).checkpoints()) == 2
 
 
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
 def test_a_truncated_checkpoint_is_refused_with_a_reason_and_the_older_used(
     whole: Path, tmp_path: Path, share: float
 ) -> None:

@@ -41,7 +41,7 @@ class Progress:
     step: int = 0  # of the whole run
     epoch: int = 0
     batch: int = 0  # of the epoch
-    loss_sum: float = 0.0  # over the epoch so far
+    loss_sum: float = 0.0  # over the epoch so far and all processes
     right: int = 0
     seen: int = 0
 
@@ -232,10 +232,14 @@ class Trainer:
             if auxiliary is not None:
                 loss = loss + recipe.auxiliary * F.cross_entropy(auxiliary, y)
         value = float(loss.detach())
-        if not math.isfinite(value):
-            raise DivergedError(
-                f"the loss is {value} at step {progress.step}; {first_not_finite(self.network, x)}"
-            )
+        hits = int((logits.detach().argmax(1) == y).sum())
+        # Over all processes: they stop together, and the figures of the epoch are whole in any checkpoint.
+        lost, loss_sum, right, seen = self.processes.sum(
+            [float(not math.isfinite(value)), value * len(y), hits, len(y)]
+        )
+        if lost:
+            where = first_not_finite(self.network, x) if not math.isfinite(value) else "in another process"
+            raise DivergedError(f"the loss is {loss_sum / seen} at step {progress.step}; {where}")
         self.optimiser.zero_grad(set_to_none=True)
         self.scaler.scale(loss * share).backward()
         if recipe.clip:
@@ -248,21 +252,19 @@ class Trainer:
             kept.lerp_(value_now, 1 - recipe.ema) if kept.is_floating_point() else kept.copy_(value_now)
         progress.step += 1
         progress.batch += 1
-        progress.loss_sum += value * len(y)
-        progress.right += int((logits.detach().argmax(1) == y).sum())
-        progress.seen += len(y)
+        progress.loss_sum += loss_sum
+        progress.right += int(right)
+        progress.seen += int(seen)
         return value
 
     def end(self, progress: Progress) -> dict[str, Any]:
-        """The training figures of the epoch, over all processes."""
-        sums = torch.tensor([progress.loss_sum, progress.right, progress.seen], dtype=torch.float64)
-        loss_sum, right, seen = self.processes.sum(sums.to(self.processes.device)).tolist()
+        """The training figures of the epoch."""
         return {
             "epoch": progress.epoch,
             "step": progress.step,
             "learning_rate": learning_rate(self.recipe, progress.epoch),
-            "train_loss": loss_sum / seen,
-            "train_error": 100 * (1 - right / seen),
+            "train_loss": progress.loss_sum / progress.seen,
+            "train_error": 100 * (1 - progress.right / progress.seen),
         }
 
     def averaged(self) -> nn.Module:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +23,13 @@ class Processes:
         """Only the first process writes."""
         return self.rank == 0
 
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes."""
-        if self.world_size > 1:
-            dist.all_reduce(values)
-        return values
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Each number summed over all processes."""
+        if self.world_size == 1:
+            return list(values)
+        summed = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(summed)
+        return [float(value) for value in summed.tolist()]
 
 
 def join(device: str | None = None) -> Processes:

@@ -1,0 +1,101 @@
+"""The teacher and the student of a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from understudy.checkpoint import load
+from understudy.models import create_model
+from understudy.nets import Darts
+from understudy.plan import Plan
+from understudy.planner import plan as make_plan
+from understudy.substitute import substitute
+from understudy.weights import load_weights
+
+from .recipe import Recipe
+from .run import Run, RunError
+
+
+def dense_network(recipe: Recipe, classes: int, *, training: bool) -> nn.Module:
+    """The recipe's network with the data's classes, and its auxiliary head when it is trained with one."""
+    options: dict[str, object] = {} if ":" in recipe.network else {"classes": classes}
+    if training and recipe.auxiliary:
+        options["auxiliary"] = True
+    generator = torch.random.get_rng_state()
+    torch.manual_seed(recipe.seed)
+    try:
+        return create_model(recipe.network, **options)
+    finally:
+        torch.random.set_rng_state(generator)
+
+
+def make_student_plan(recipe: Recipe, classes: int, example: Tensor) -> Plan | None:
+    """The plan of a recipe; None when it trains the dense network. The auxiliary head has no part in it."""
+    if recipe.plan:
+        return Plan.load(recipe.plan)
+    if not recipe.transform:
+        return None
+    return make_plan(
+        dense_network(recipe, classes, training=False),
+        recipe.transform,
+        params=recipe.params or None,
+        mult_adds=recipe.mult_adds or None,
+        ratio=recipe.ratio or None,
+        example=example,
+        exclude=list(recipe.exclude) or None,
+        spatial=recipe.spatial,
+        seed=recipe.seed,
+    )
+
+
+def make_student(recipe: Recipe, classes: int, plan: Plan | None, teacher: nn.Module | None) -> nn.Module:
+    """The network to train: dense, or substituted with fresh weights or with the teacher's, projected."""
+    network = dense_network(recipe, classes, training=True)
+    if plan is None:
+        return network
+    if recipe.init == "project":
+        if teacher is None:
+            raise ValueError("init 'project' needs a teacher whose weights are projected")
+        try:
+            network.load_state_dict(teacher.state_dict(), strict=not recipe.auxiliary)
+        except RuntimeError as error:
+            raise ValueError(f"the teacher's weights do not fit {recipe.network}: {error}") from error
+    return substitute(network, plan, init=recipe.init)
+
+
+def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
+    """The trained network that a recipe names: a run folder, a file of weights, or a third party's name."""
+    if not recipe.teacher:
+        return None
+    path = Path(recipe.teacher)
+    if path.is_dir():
+        run = Run.read(path)
+        if run.status != "finished":
+            raise RunError(f"the teacher {path} is {run.status}, not finished")
+        try:
+            teacher = load(path / "model.safetensors", dense_network(run.recipe, classes, training=True))
+        except RuntimeError as error:
+            raise RunError(f"the teacher {path} does not fit {classes} classes: {error}") from error
+    elif path.is_file():
+        teacher = dense_network(recipe, classes, training=False)
+        load_weights(teacher, path)
+    elif ":" in recipe.teacher:
+        source = recipe.teacher.partition(":")[0]
+        teacher = create_model(
+            recipe.teacher, **{"weights": "DEFAULT"} if source == "torchvision" else {"pretrained": True}
+        )
+    else:
+        raise RunError(
+            f"no teacher {recipe.teacher!r}: neither a run folder, nor a file of weights, nor timm:NAME"
+        )
+    return teacher.eval().requires_grad_(False)
+
+
+def set_drop_path(network: nn.Module, probability: float) -> None:
+    """Ramp drop-path where the network has it."""
+    for module in network.modules():
+        if isinstance(module, Darts):
+            module.drop_path_probability = probability

@@ -1,0 +1,198 @@
+"""A run folder: settings, metrics, checkpoints, result. It belongs to one run and is never overwritten."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from understudy.files import whole_file
+
+from .recipe import Recipe
+
+_KEEP = 2  # checkpoints
+_KEY = "understudy"
+_FILES = ("config.json", "plan.json", "metrics.jsonl", "model.safetensors", "result.json", "status.json")
+
+
+def _is_ours(path: Path) -> bool:
+    """What a run makes before its settings are on disk, and a kill may leave behind."""
+    return path.name in ("checkpoints", ".lock") or path.name.startswith(".config.json.")
+
+
+class RunError(ValueError):
+    """A folder that is not what a run needs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Tensors by name, and all else that a run needs to go on as if it had never stopped."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+class Run:
+    """One training run on disk.
+
+    config.json      the resolved recipe
+    plan.json        the plan, when the network is substituted
+    metrics.jsonl    one line an epoch
+    checkpoints/     the last two, step-N.safetensors
+    model.safetensors, result.json   once it has finished
+    status.json      running, finished, diverged or failed, with the reason
+    """
+
+    def __init__(self, folder: Path, recipe: Recipe) -> None:
+        self.folder = folder
+        self.recipe = recipe
+        self._lock: TextIO | None = None
+
+    @classmethod
+    def open(cls, folder: Path, recipe: Recipe) -> Run:
+        """Start a run in an empty or new folder, or take up the same run again."""
+        config = folder / "config.json"
+        if folder.exists() and not folder.is_dir():
+            raise RunError(f"{folder} is a file: choose another --out")
+        if folder.is_dir() and not config.exists() and any(not _is_ours(path) for path in folder.iterdir()):
+            raise RunError(f"{folder} is not empty and holds no run: choose another --out")
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        run = cls(folder, recipe)
+        run._take_lock()
+        try:
+            run._settle()
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    def _settle(self) -> None:
+        """Make sure that the folder is this run's, and clear what a kill left half written."""
+        folder, recipe = self.folder, self.recipe
+        if (folder / "config.json").exists():
+            held = Run.read(folder).recipe
+            if held != recipe:
+                ours, theirs = dataclasses.asdict(recipe), dataclasses.asdict(held)
+                changed = [f"{k} {theirs[k]!r} → {ours[k]!r}" for k in ours if ours[k] != theirs[k]]
+                raise RunError(
+                    f"{folder} belongs to another run ({'; '.join(changed[:4])}): choose another --out"
+                )
+        else:
+            self.write_json("config.json", dataclasses.asdict(recipe))
+        for name in (*_FILES, "checkpoints/step-*"):
+            for leftover in (folder / name).parent.glob(f".{Path(name).name}.*"):
+                leftover.unlink()
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Run:
+        """An existing run, to look at."""
+        folder = Path(folder)
+        try:
+            settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{folder} holds no run (no config.json)") from None
+        except json.JSONDecodeError as error:
+            raise RunError(f"{folder / 'config.json'} is not a recipe: {error}") from error
+        return cls(folder, Recipe().replaced(settings))
+
+    def _take_lock(self) -> None:
+        self._lock = (self.folder / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise RunError(f"{self.folder} is in use by another process") from None
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    # ---- small files ---------------------------------------------------------------------------------
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write one JSON file whole."""
+        with whole_file(self.folder / name) as temporary:
+            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """One JSON file, or an empty dictionary where there is none."""
+        path = self.folder / name
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+    def set_status(self, status: str, **details: Any) -> None:
+        """Record how the run stands."""
+        self.write_json("status.json", {"status": status, "time": round(time.time()), **details})
+
+    @property
+    def status(self) -> str:
+        """running, finished, diverged, failed, or new."""
+        return str(self.read_json("status.json").get("status", "new"))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All epochs so far; a line cut short by a kill is left out."""
+        path = self.folder / "metrics.jsonl"
+        records = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records
+
+    def keep_metrics(self, epochs: int) -> None:
+        """Forget epochs that will be run again."""
+        kept = [record for record in self.metrics() if record["epoch"] < epochs]
+        with whole_file(self.folder / "metrics.jsonl") as temporary:
+            temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Add one epoch."""
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record) + "\n")
+
+    # ---- checkpoints ---------------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Path]:
+        """The checkpoint files, newest first."""
+        return sorted((self.folder / "checkpoints").glob("step-*.safetensors"), reverse=True)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint whole, then drop all but the last two."""
+        header = json.dumps({"identity": self.recipe.identity(), **checkpoint.state})
+        path = self.folder / "checkpoints" / f"step-{checkpoint.state['step']:09d}.safetensors"
+        tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
+        try:
+            with whole_file(path) as temporary:
+                save_file(tensors, temporary, metadata={_KEY: header})
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"cannot write the checkpoint {path}: {error}") from error
+        for old in self.checkpoints()[_KEEP:]:
+            old.unlink()
+
+    def latest(self, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole and of this run, and why any newer one was refused."""
+        refused = []
+        for path in self.checkpoints():
+            try:
+                with safe_open(path, framework="pt", device=str(device)) as file:
+                    state = json.loads((file.metadata() or {}).get(_KEY, "{}"))
+                    if not isinstance(state, dict) or state.get("identity") != self.recipe.identity():
+                        refused.append(f"{path.name} is of another run")
+                        continue
+                    tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            except (SafetensorError, json.JSONDecodeError) as error:
+                refused.append(f"{path.name} is damaged ({error})")
+                continue
+            return Checkpoint(tensors, state), refused
+        return None, refused

@@ -1,0 +1,474 @@
+"""Runs: killed and taken up again with the same bits, never overwritten, never quietly wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import nn
+
+import understudy as us
+from understudy import data
+from understudy.train import DivergedError, Recipe, Run, RunError, train
+from understudy.train import loop as loop_module
+from understudy.train import networks as networks_module
+from understudy.train import run as run_module
+from understudy.train.loop import Progress, learning_rate
+
+SETTINGS: dict[str, Any] = {
+    "network": "wrn_10_1",
+    "data": "digits",
+    "train_images": 128,
+    "epochs": 2,
+    "batch_size": 32,
+    "learning_rate": 0.05,
+    "crop_padding": 1,
+    "flip": False,
+    "checkpoint_seconds": 0.0,
+}
+STEPS = 8
+
+
+def recipe(**changes: Any) -> Recipe:
+    return Recipe().replaced(SETTINGS | changes)
+
+
+class StoppedError(Exception):
+    """Raised by a test in the midst of a run."""
+
+
+def stop_at(step: int) -> Callable[[Progress, int, float], None]:
+    def watch(progress: Progress, _: int, __: float) -> None:
+        if progress.step == step:
+            raise StoppedError
+
+    return watch
+
+
+def outcome(folder: Path) -> tuple[bytes, list[dict[str, Any]], dict[str, Any]]:
+    """What a run leaves, without the time it took."""
+    model = (folder / "model.safetensors").read_bytes()
+    result = json.loads((folder / "result.json").read_text())
+    metrics = Run.read(folder).metrics()
+    return model, [{k: v for k, v in record.items() if k != "seconds"} for record in metrics], result
+
+
+def hidden_files(folder: Path) -> list[str]:
+    """What a broken write would leave."""
+    return [path.name for path in folder.rglob(".*") if path.name != ".lock"]
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    folder = tmp_path_factory.mktemp("runs") / "teacher"
+    train(recipe(checkpoint_seconds=300.0), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never interrupted."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train(recipe(), folder)
+    return folder
+
+
+# ---- to the end -----------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_settings_metrics_network_and_result(whole: Path) -> None:
+    run = Run.read(whole)
+    assert run.status == "finished"
+    assert run.recipe == recipe()
+    assert [(record["epoch"], record["step"]) for record in run.metrics()] == [(0, 4), (1, 8)]
+    _, _, result = outcome(whole)
+    assert result["params"] == us.cost(us.create_model("wrn_10_1"), torch.zeros(1, 3, 8, 8)).params
+    assert result["bytes"] == (whole / "model.safetensors").stat().st_size
+    assert result["test_images"] == 500
+    assert hidden_files(whole) == []
+
+
+def test_the_saved_network_has_the_error_that_the_result_says(whole: Path) -> None:
+    network = us.load(whole / "model.safetensors", us.create_model("wrn_10_1", classes=10)).eval()
+    x, y = next(iter(data.load("digits").test_batches(500).epoch(0)))
+    with torch.no_grad():
+        wrong = int((network(x).argmax(1) != y).sum())
+    assert outcome(whole)[2]["test_error"] == pytest.approx(100 * wrong / 500)
+
+
+def test_two_runs_of_one_recipe_are_the_same_and_of_another_seed_are_not(whole: Path, tmp_path: Path) -> None:
+    train(recipe(), tmp_path / "again")
+    assert outcome(tmp_path / "again") == outcome(whole)
+    train(recipe(seed=1), tmp_path / "other")
+    assert outcome(tmp_path / "other")[0] != outcome(whole)[0]
+
+
+def test_training_lowers_the_loss(tmp_path: Path) -> None:
+    train(recipe(epochs=6, train_images=256), tmp_path / "run")
+    losses = [record["train_loss"] for record in Run.read(tmp_path / "run").metrics()]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_finished_run_is_not_repeated(whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.name != ".lock"}
+    said: list[str] = []
+    result = train(recipe(), whole, report=said.append, watch=stop_at(1))
+    assert result == outcome(whole)[2]
+    assert said == [f"{whole} has finished already"]
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.name != ".lock"} == before
+
+
+def test_the_rate_follows_its_schedule() -> None:
+    stepped = recipe(epochs=200, learning_rate=0.1, milestones=[60, 120], gamma=0.2)
+    rates = [learning_rate(stepped, epoch) for epoch in (0, 59, 60, 119, 120, 199)]
+    assert rates == pytest.approx([0.1, 0.1, 0.02, 0.02, 0.004, 0.004])
+    cosine = recipe(epochs=100, learning_rate=0.2, schedule="cosine")
+    assert [learning_rate(cosine, epoch) for epoch in (0, 50, 100)] == pytest.approx([0.2, 0.1, 0])
+
+
+# ---- taken up again -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 4, STEPS])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(whole: Path, tmp_path: Path, step: int) -> None:
+    with pytest.raises(StoppedError):
+        train(recipe(), tmp_path / "run", watch=stop_at(step))
+    assert Run.read(tmp_path / "run").status == "failed"
+    train(recipe(), tmp_path / "run")
+    assert outcome(tmp_path / "run") == outcome(whole)
+
+
+def test_a_run_that_was_stopped_again_and_again_ends_with_the_same_bits(whole: Path, tmp_path: Path) -> None:
+    for step in range(2, STEPS + 1, 2):
+        with pytest.raises(StoppedError):
+            train(recipe(), tmp_path / "run", watch=stop_at(step))
+    train(recipe(), tmp_path / "run")
+    assert outcome(tmp_path / "run") == outcome(whole)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "average": {"ema": 0.9},
+    "clipped-nesterov-cosine": {"clip": 0.1, "nesterov": True, "schedule": "cosine"},
+    "bfloat16": {"precision": "bfloat16"},
+    "contiguous": {"channels_last": False},
+    "student": {"transform": "low_rank", "ratio": 0.2},
+    "hashed": {"transform": "hashed", "ratio": 0.1, "decay_overrides": "hashed=none"},
+}
+
+
+def assert_resumes(wanted: Recipe, folder: Path, step: int) -> None:
+    train(wanted, folder / "whole")
+    with pytest.raises(StoppedError):
+        train(wanted, folder / "cut", watch=stop_at(step))
+    train(wanted, folder / "cut")
+    assert outcome(folder / "cut") == outcome(folder / "whole")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_part_of_a_run_is_taken_up_again(tmp_path: Path, variant: str) -> None:
+    assert_resumes(recipe(**VARIANTS[variant]), tmp_path, 3)
+
+
+def test_a_student_with_teacher_attention_and_distillation_is_taken_up_again(
+    tmp_path: Path, teacher: Path
+) -> None:
+    student = recipe(
+        transform="shuffle", params="8k", teacher=str(teacher), attention=1000, distillation=0.5, ema=0.9
+    )
+    assert_resumes(student, tmp_path, 6)
+
+
+def test_drop_path_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = us.create_model
+
+    def small(name: str, **options: Any) -> nn.Module:
+        return make(name, cells=3, channels=4, **options)
+
+    monkeypatch.setattr(networks_module, "create_model", small)
+    assert_resumes(recipe(network="darts", drop_path=0.5, train_images=32, batch_size=8), tmp_path, 7)
+
+
+KILLED = """
+import json, pathlib, sys, time, torch
+from understudy.train import Recipe, train
+torch.set_num_threads(int(sys.argv[3]))
+train(Recipe().replaced(json.loads(sys.argv[1])), pathlib.Path(sys.argv[2]), watch=lambda *_: time.sleep(0.2))
+"""
+
+
+def test_a_process_that_is_killed_leaves_a_run_that_ends_with_the_same_bits(
+    whole: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    arguments = [json.dumps(SETTINGS), str(folder), str(torch.get_num_threads())]
+    environment = os.environ | {"PYTHONPATH": str(Path(us.__file__).parents[1])}
+    process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], env=environment)
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(folder.glob("checkpoints/step-*.safetensors"))) < 2:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with pytest.raises(RunError, match="in use by another process"):
+            train(recipe(), folder)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+    assert Run.read(folder).status == "running"
+    said: list[str] = []
+    train(recipe(), folder, report=said.append)
+    assert said[0].startswith("going on from step ")
+    assert outcome(folder) == outcome(whole)
+
+
+def test_what_a_kill_left_half_written_is_cleared_and_does_not_matter(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)  # killed before its settings were on disk
+    (folder / ".lock").touch()
+    (folder / ".config.json.abc").write_text("{")
+    with pytest.raises(StoppedError):
+        train(recipe(), folder, watch=stop_at(6))
+    (folder / "checkpoints" / ".step-000000006.safetensors.xyz").write_bytes(b"half")
+    (folder / ".model.safetensors.xyz").write_bytes(b"half")
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"epoch": 1, "st')
+    train(recipe(), folder)
+    assert outcome(folder) == outcome(whole)
+    assert hidden_files(folder) == []
+
+
+# ---- checkpoints ----------------------------------------------------------------------------------------
+
+
+def cut(folder: Path, step: int = 6) -> Run:
+    """A run that was stopped, with two checkpoints."""
+    with pytest.raises(StoppedError):
+        train(recipe(), folder, watch=stop_at(step))
+    return Run.read(folder)
+
+
+def test_only_the_last_two_checkpoints_are_kept(whole: Path, tmp_path: Path) -> None:
+    names = [path.name for path in cut(tmp_path / "run").checkpoints()]
+    assert names == ["step-000000005.safetensors", "step-000000004.safetensors"]
+    assert len(Run.read(whole).checkpoints()) == 2
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
+def test_a_truncated_checkpoint_is_refused_with_a_reason_and_the_older_used(
+    whole: Path, tmp_path: Path, share: float
+) -> None:
+    newest = cut(tmp_path / "run").checkpoints()[0]
+    content = newest.read_bytes()
+    newest.write_bytes(content[: int(len(content) * share)])
+    said: list[str] = []
+    train(recipe(), tmp_path / "run", report=said.append)
+    assert said[0].startswith("checkpoint refused: step-000000005.safetensors is damaged (")
+    assert said[1] == "going on from step 4, epoch 0"
+    assert outcome(tmp_path / "run") == outcome(whole)
+
+
+@pytest.mark.parametrize("foreign", ["other run", "no header", "odd header"])
+def test_a_foreign_checkpoint_is_refused_with_a_reason_and_the_older_used(
+    whole: Path, tmp_path: Path, foreign: str
+) -> None:
+    newest = cut(tmp_path / "run").checkpoints()[0]
+    if foreign == "other run":
+        with pytest.raises(StoppedError):
+            train(recipe(seed=1), tmp_path / "other", watch=stop_at(6))
+        newest.write_bytes(Run.read(tmp_path / "other").checkpoints()[0].read_bytes())
+    else:
+        metadata = {"understudy": "[1]"} if foreign == "odd header" else None
+        save_file({"x": torch.zeros(3)}, newest, metadata=metadata)
+    said: list[str] = []
+    train(recipe(), tmp_path / "run", report=said.append)
+    assert said[0] == "checkpoint refused: step-000000005.safetensors is of another run"
+    assert outcome(tmp_path / "run") == outcome(whole)
+
+
+def test_without_any_whole_checkpoint_the_run_begins_anew(whole: Path, tmp_path: Path) -> None:
+    for path in cut(tmp_path / "run").checkpoints():
+        path.write_bytes(b"")
+    said: list[str] = []
+    train(recipe(), tmp_path / "run", report=said.append)
+    assert [line.split(":")[0] for line in said[:3]] == ["checkpoint refused"] * 2 + ["epoch 1/2"]
+    assert outcome(tmp_path / "run") == outcome(whole)
+
+
+@pytest.mark.parametrize(
+    "kind", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("io error")]
+)
+def test_a_disk_that_fills_leaves_no_corrupt_file(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Exception
+) -> None:
+    folder = tmp_path / "run"
+    writes = 0
+
+    def fill(tensors: Any, path: Path, metadata: Any) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == 3:
+            path.write_bytes(b"half a checkpoint")
+            raise kind
+        save_file(tensors, path, metadata=metadata)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "save_file", fill)
+        with pytest.raises(RunError, match="cannot write the checkpoint"):
+            train(recipe(), folder)
+    assert Run.read(folder).status == "failed"
+    assert [path.name[-13:-12] for path in Run.read(folder).checkpoints()] == ["2", "1"]
+    assert hidden_files(folder) == []
+    train(recipe(), folder)
+    assert outcome(folder) == outcome(whole)
+
+
+# ---- folders --------------------------------------------------------------------------------------------
+
+
+def test_another_recipe_in_the_same_folder_is_refused_and_changes_nothing(whole: Path) -> None:
+    before = outcome(whole)
+    with pytest.raises(RunError, match=r"belongs to another run \(learning_rate 0\.05 → 0\.1\)"):
+        train(recipe(learning_rate=0.1), whole)
+    assert outcome(whole) == before
+    assert Run.read(whole).recipe == recipe()
+
+
+def test_a_folder_with_other_things_in_it_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(RunError, match="is not empty and holds no run"):
+        train(recipe(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(RunError, match="is a file"):
+        train(recipe(), tmp_path / "thesis.tex")
+
+
+def test_a_folder_without_a_run_or_with_damaged_settings_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no run"):
+        Run.read(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(RunError, match="is not a recipe"):
+        Run.read(tmp_path)
+
+
+# ---- divergence -----------------------------------------------------------------------------------------
+
+
+def test_a_rate_that_is_far_too_high_is_recorded_as_diverged(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError):
+        train(recipe(learning_rate=1e30), tmp_path / "run")
+    run = Run.read(tmp_path / "run")
+    assert run.status == "diverged"
+    assert "finite" in run.read_json("status.json")["reason"]
+    assert not (run.folder / "model.safetensors").exists()
+    assert not (run.folder / "result.json").exists()
+
+
+def test_a_loss_that_is_not_finite_names_step_and_layer_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    networks: list[nn.Module] = []
+    make = networks_module.make_student
+
+    def keep(*arguments: Any) -> nn.Module:
+        networks.append(make(*arguments))
+        return networks[-1]
+
+    def poison(progress: Progress, _: int, __: float) -> None:
+        if progress.step == 3:
+            with torch.no_grad():
+                networks[-1].get_parameter("stage2.0.conv1.weight")[0, 0, 0, 0] = float("nan")
+
+    monkeypatch.setattr(loop_module, "make_student", keep)
+    with pytest.raises(DivergedError, match=r"'stage2\.0\.conv1\.weight' is not finite after step 3"):
+        train(recipe(), folder, watch=poison)
+    run = Run.read(folder)
+    assert (run.status, run.read_json("status.json")["step"]) == ("diverged", 3)
+    assert [path.stem for path in run.checkpoints()] == ["step-000000002", "step-000000001"]
+    rare = recipe(checkpoint_seconds=300.0)
+    with pytest.raises(
+        DivergedError, match=r"the loss is nan at step 3; the first .* is that of 'stage2\.0\.conv1'"
+    ):
+        train(rare, tmp_path / "rare", watch=poison)
+    assert Run.read(tmp_path / "rare").status == "diverged"
+
+
+def test_a_weight_spoilt_by_the_very_last_step_does_not_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks: list[nn.Module] = []
+    make = networks_module.make_student
+
+    def keep(*arguments: Any) -> nn.Module:
+        networks.append(make(*arguments))
+        return networks[-1]
+
+    def poison(progress: Progress, _: int, __: float) -> None:
+        if progress.step == STEPS:
+            with torch.no_grad():
+                networks[-1].get_parameter("head.bias").fill_(float("inf"))
+
+    monkeypatch.setattr(loop_module, "make_student", keep)
+    with pytest.raises(DivergedError, match=r"'head\.bias' is not finite after step 8"):
+        train(recipe(checkpoint_seconds=300.0), tmp_path / "run", watch=poison)
+    assert Run.read(tmp_path / "run").status == "diverged"
+
+
+# ---- the teacher ----------------------------------------------------------------------------------------
+
+
+def test_a_teacher_that_is_missing_unfinished_or_does_not_fit_is_named(tmp_path: Path, teacher: Path) -> None:
+    def student(source: Path, **changes: Any) -> Recipe:
+        return recipe(transform="low_rank", ratio=0.2, attention=1000, teacher=str(source), **changes)
+
+    with pytest.raises(RunError, match=r"no teacher .*missing"):
+        train(student(tmp_path / "missing"), tmp_path / "run")
+    cut(tmp_path / "cut")
+    with pytest.raises(RunError, match="is failed, not finished"):
+        train(student(tmp_path / "cut"), tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="holds no run"):
+        train(student(tmp_path / "empty"), tmp_path / "run")
+    weights = teacher / "model.safetensors"
+    with pytest.raises(ValueError, match="do not fit"):
+        train(student(weights, network="wrn_16_2"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_teacher_for_other_classes_is_named(teacher: Path) -> None:
+    with pytest.raises(RunError, match="does not fit 100 classes"):
+        networks_module.load_teacher(recipe(teacher=str(teacher)), 100)
+
+
+def test_a_teacher_from_a_run_and_from_its_file_are_the_same_network(teacher: Path) -> None:
+    states = []
+    for source in (teacher, teacher / "model.safetensors"):
+        network = networks_module.load_teacher(recipe(teacher=str(source)), 10)
+        assert network is not None
+        assert not network.training
+        assert not any(parameter.requires_grad for parameter in network.parameters())
+        states.append({k: v for k, v in network.state_dict().items() if "num_batches" not in k})
+    for key, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][key]), key
+
+
+def test_a_student_begins_with_the_teachers_weights_where_asked(tmp_path: Path, teacher: Path) -> None:
+    settings = {"transform": "low_rank", "ratio": 0.2, "teacher": str(teacher), "init": "project"}
+    train(recipe(**settings), tmp_path / "run")
+    assert outcome(tmp_path / "run")[2]["params"] <= 0.2 * outcome(teacher)[2]["params"]
+    with pytest.raises(ValueError, match="needs a teacher"):
+        train(recipe(transform="low_rank", ratio=0.2, init="project"), tmp_path / "other")

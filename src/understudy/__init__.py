@@ -9,11 +9,15 @@ from .plan import Plan
 from .planner import plan
 from .sites import Site, Sites, sites
 from .substitute import merge, substitute, substitute_
+from .train.attention import AttentionTransfer
+from .train.decay import weight_decay_groups
 from .transforms import Transform, transforms
+from .weights import load_weights
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttentionTransfer",
     "BudgetError",
     "Cost",
     "Plan",
@@ -27,6 +31,7 @@ __all__ = [
     "example_input",
     "list_models",
     "load",
+    "load_weights",
     "merge",
     "plan",
     "save",
@@ -34,4 +39,5 @@ __all__ = [
     "substitute",
     "substitute_",
     "transforms",
+    "weight_decay_groups",
 ]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,15 @@ def outcome(folder: Path) -> tuple[bytes, list[dict[str, Any]], dict[str, Any]]:
 def hidden_files(folder: Path) -> list[str]:
     """What a broken write would leave."""
     return [path.name for path in folder.rglob(".*") if path.name != ".lock"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks as small as these are slower on many."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -118,9 +118,13 @@ def test_a_substituted_student_is_tapped_by_the_same_paths() -> None:
         ("wrn_28_10", TAPS),
         ("wrn_50_2", ["layer1", "layer2", "layer3", "layer4"]),
         ("darts", ["cells.5", "cells.12", "cells.19"]),
+        ("torchvision:resnet18", ["layer1", "layer2", "layer3", "layer4"]),
+        ("timm:efficientnet_b0", ["blocks.0", "blocks.1", "blocks.2", "blocks.4", "blocks.6"]),
     ],
 )
 def test_taps_are_found_where_the_stages_end(name: str, expected: list[str]) -> None:
+    if ":" in name:
+        pytest.importorskip(name.partition(":")[0])
     with torch.device("meta"):
         model = us.create_model(name)
     assert find_taps(model, us.example_input(name, model)) == expected

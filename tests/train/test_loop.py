@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,15 @@ def outcome(folder: Path) -> tuple[bytes, list[dict[str, Any]], dict[str, Any]]:
 def hidden_files(folder: Path) -> list[str]:
     """What a broken write would leave."""
     return [path.name for path in folder.rglob(".*") if path.name != ".lock"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks as small as these are slower on many."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -192,13 +201,36 @@ def test_a_student_with_teacher_attention_and_distillation_is_taken_up_again(
 
 
 def test_drop_path_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = us.create_model
-
     def small(name: str, **options: Any) -> nn.Module:
-        return make(name, cells=3, channels=4, **options)
+        return us.create_model(name, cells=3, channels=4, **options)
 
     monkeypatch.setattr(networks_module, "create_model", small)
     assert_resumes(recipe(network="darts", drop_path=0.5, train_images=32, batch_size=8), tmp_path, 7)
+
+
+def test_the_auxiliary_head_is_trained_taken_up_again_and_left_out_of_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small(name: str, **options: Any) -> nn.Module:
+        return us.create_model(name, cells=3, channels=4, **options)
+
+    random = torch.randint(0, 256, (16, 3, 32, 32), generator=torch.Generator().manual_seed(0)).to(
+        torch.uint8
+    )
+    images = data.Images(
+        name="noise", classes=tuple("0123456789"), mean=(0.5,) * 3, std=(0.25,) * 3,
+        train_images=random[:8], train_labels=torch.arange(8),
+        test_images=random[8:], test_labels=torch.arange(8),
+    )  # fmt: skip
+    monkeypatch.setattr(networks_module, "create_model", small)
+    monkeypatch.setattr(loop_module, "load_data", lambda *_: images)
+    wanted = recipe(network="darts", auxiliary=1.0, drop_path=0.2, batch_size=4, train_images=0)
+    assert_resumes(wanted, tmp_path, 3)
+    result = outcome(tmp_path / "whole")[2]
+    assert result["params"] == sum(parameter.numel() for parameter in small("darts").parameters())
+    student = {"teacher": str(tmp_path / "whole"), "attention": 1000, "taps": "cells.0,cells.1"}
+    train(wanted.replaced(student | {"transform": "low_rank", "ratio": 0.7}), tmp_path / "student")
+    assert outcome(tmp_path / "student")[2]["params"] <= 0.7 * result["params"]
 
 
 KILLED = """

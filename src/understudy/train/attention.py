@@ -76,15 +76,28 @@ class AttentionTransfer:
 
 
 def find_taps(model: nn.Module, example: Example) -> list[str]:
-    """The last block at each image size: where stages end. A block holds at least two weight matrices."""
+    """The last block at each image size: where stages end. A block holds at least two weight matrices.
+
+    A chain of blocks of several sizes (`features`, `blocks`) is no block itself.
+    """
     record = trace(model, example)
-    last: dict[tuple[int, ...], str] = {}
+    sizes: dict[str, tuple[int, ...]] = {}  # of the blocks' images
     for path, module in model.named_modules():
         shapes = record.outputs.get(path, [])
-        matrices = sum(parameter.dim() > 1 for parameter in module.parameters())
+        if (
+            sum(parameter.dim() > 1 for parameter in module.parameters()) > 1
+            and shapes
+            and len(shapes[-1]) == 4
+        ):
+            sizes[path] = shapes[-1][2:]
+    last: dict[tuple[int, ...], str] = {}
+    for path, size in sizes.items():
+        module = model.get_submodule(path)
+        within = {sizes.get(f"{path}.{name}", size) for name, _ in module.named_children()}
+        is_chain = isinstance(module, nn.Sequential) and len(within) > 1
         is_inner = any(path.startswith(f"{outer}.") for outer in last.values())
-        if path and matrices > 1 and not is_inner and shapes and len(shapes[-1]) == 4:
-            last[shapes[-1][2:]] = path
+        if path and not is_inner and not is_chain:
+            last[size] = path
     if not last:
         raise ValueError(f"{type(model).__name__} has no block that gives images: name the taps")
     return list(last.values())

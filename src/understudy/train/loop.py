@@ -28,7 +28,7 @@ from understudy.data import Augment, DataSet
 from .attention import AttentionTransfer, distillation_loss
 from .decay import weight_decay_groups
 from .divergence import DivergedError, check_finite, first_not_finite
-from .networks import load_teacher, make_student, make_student_plan, set_drop_path
+from .networks import load_teacher, make_student, make_student_plan, set_drop_path, without_auxiliary
 from .processes import Processes, join
 from .recipe import Recipe
 from .run import Checkpoint, Run
@@ -142,6 +142,7 @@ def load_data(recipe: Recipe, folder: Path | None) -> DataSet:
 
 def finish(run: Run, network: nn.Module, example: Tensor, last: dict[str, Any]) -> dict[str, Any]:
     """Write the trained network and what it costs; only then has the run finished."""
+    network = without_auxiliary(network)
     price = cost(network, example)
     save_model(network, run.folder / "model.safetensors")
     result = {

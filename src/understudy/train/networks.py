@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import torch
@@ -76,7 +77,7 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
         if run.status != "finished":
             raise RunError(f"the teacher {path} is {run.status}, not finished")
         try:
-            teacher = load(path / "model.safetensors", dense_network(run.recipe, classes, training=True))
+            teacher = load(path / "model.safetensors", dense_network(run.recipe, classes, training=False))
         except RuntimeError as error:
             raise RunError(f"the teacher {path} does not fit {classes} classes: {error}") from error
     elif path.is_file():
@@ -92,6 +93,17 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
             f"no teacher {recipe.teacher!r}: neither a run folder, nor a file of weights, nor timm:NAME"
         )
     return teacher.eval().requires_grad_(False)
+
+
+def without_auxiliary(network: nn.Module) -> nn.Module:
+    """The network as it is used: a copy without the head that only training needs, where there is one."""
+    if not any(isinstance(module, Darts) and module.auxiliary for module in network.modules()):
+        return network
+    used = copy.deepcopy(network)
+    for module in used.modules():
+        if isinstance(module, Darts):
+            module.auxiliary = None
+    return used
 
 
 def set_drop_path(network: nn.Module, probability: float) -> None:

@@ -88,11 +88,14 @@ class Transform(nn.Module, abc.ABC):
         return sum(math.prod(shape) for shape in cls.shapes(in_features, out_features, knob).values())
 
     @classmethod
+    def formed_mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int) -> int:
+        """Mult-adds of forming the matrix and applying it to `positions` vectors."""
+        return cls.forming_mult_adds(in_features, out_features, knob) + positions * in_features * out_features
+
+    @classmethod
     def prefers_structured(cls, in_features: int, out_features: int, knob: int, positions: int) -> bool:
         """Whether the structured path needs fewer mult-adds than forming the matrix and applying it."""
-        formed = (
-            cls.forming_mult_adds(in_features, out_features, knob) + positions * in_features * out_features
-        )
+        formed = cls.formed_mult_adds(in_features, out_features, knob, positions)
         return cls.mult_adds(in_features, out_features, knob, positions) < formed
 
     @classmethod
@@ -100,7 +103,7 @@ class Transform(nn.Module, abc.ABC):
         """Mult-adds of one call on `positions` vectors, by the path that "auto" takes."""
         if cls.prefers_structured(in_features, out_features, knob, positions):
             return cls.mult_adds(in_features, out_features, knob, positions)
-        return cls.forming_mult_adds(in_features, out_features, knob) + positions * in_features * out_features
+        return cls.formed_mult_adds(in_features, out_features, knob, positions)
 
     @classmethod
     def ideal_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:

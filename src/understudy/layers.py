@@ -22,6 +22,7 @@ class Layer(nn.Module, abc.ABC):
     """A stand-in for a dense layer: `transform` does its linear part."""
 
     transform: Transform
+    bias: Tensor | None
 
     @property
     @abc.abstractmethod
@@ -31,6 +32,11 @@ class Layer(nn.Module, abc.ABC):
     @abc.abstractmethod
     def merged(self) -> nn.Module:
         """A plain layer with the same outputs."""
+
+    def reset_parameters(self) -> None:
+        """Set the bias to zero; the transform draws its own parameters."""
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def ideal_mult_adds(self, positions: int) -> int:
         """Mult-adds for `positions` output vectors, all that does not depend on the input done ahead."""
@@ -62,11 +68,6 @@ class Linear(Layer):
     def weight(self) -> Tensor:
         """W, (out, in)."""
         return self.transform.matrix()
-
-    def reset_parameters(self) -> None:
-        """Set the bias to zero; the transform draws its own parameters."""
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(..., in)`."""
@@ -108,11 +109,6 @@ class Conv(Layer):
 
     def _kernel(self, matrix: Tensor) -> Tensor:
         return matrix.reshape(-1, self.in_channels, *self.geometry.kernel)
-
-    def reset_parameters(self) -> None:
-        """Set the bias to zero; the transform draws its own parameters."""
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
@@ -193,7 +189,7 @@ class SeparableConv(Layer):
         return self.pointwise.transform
 
     @property
-    def bias(self) -> Tensor | None:
+    def bias(self) -> Tensor | None:  # type: ignore[override]
         """The bias of the pointwise map."""
         return self.pointwise.bias
 

@@ -1,43 +1,33 @@
-"""The `understudy` command: transforms, sites, plan, cost."""
+"""What a network holds and what it would cost: transforms, sites, plan, cost."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
-from rich.markup import escape
 from torch import nn
 
-from . import __version__, nets
-from .budget import BudgetError
-from .cost import cost as count_cost
-from .models import create_model, example_input
-from .operations import UnknownOperationError
-from .plan import Plan
-from .planner import plan as make_plan
-from .quantities import format_count, format_share
-from .sites import sites as find_sites
-from .substitute import substitute
-from .tables import table
-from .trace import Example
-from .transforms import transforms as known_transforms
+from understudy import nets
+from understudy.budget import BudgetError
+from understudy.cost import cost as count_cost
+from understudy.models import create_model, example_input
+from understudy.plan import Plan
+from understudy.planner import plan as make_plan
+from understudy.quantities import format_count, format_share
+from understudy.sites import sites as find_sites
+from understudy.substitute import substitute
+from understudy.tables import table
+from understudy.trace import Example
+from understudy.transforms import transforms as known_transforms
 
-app = typer.Typer(
-    help="Replace the linear parts of a network by structured stand-ins; count truthfully what they cost.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
+from .common import app, pairs, show
 
 
 class SpatialChoice(str, Enum):
@@ -78,39 +68,6 @@ Exclude = Annotated[
 Spatial = Annotated[SpatialChoice, typer.Option(help="How a k×k convolution is substituted.")]
 
 
-def main() -> None:
-    """Run the command; bad input ends with a message and exit code 2."""
-    sys.path.insert(0, str(Path.cwd()))  # package.module:factory may lie in the folder where the command runs
-    try:
-        app()
-    except (ValueError, ImportError, OSError, UnknownOperationError) as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    line = escape(" ".join(message.split()))
-    Console(stderr=True).print(f"[bold red]error[/]: {line}", highlight=False, soft_wrap=True)
-    sys.exit(2)
-
-
-def _print(what: Any) -> None:
-    console = Console()
-    if not console.is_terminal:  # a file or a pipe has no edge to wrap at
-        console = Console(width=160)
-    console.print(what, highlight=False)
-
-
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
-    ] = False,
-) -> None:
-    if version:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
 @app.command()
 def transforms() -> None:
     """List the structured linear maps: what W is, what the knob counts, what it costs."""
@@ -119,14 +76,14 @@ def transforms() -> None:
         mathematics, _, rest = (inspect.getdoc(transform) or "").partition("\n")
         cost_line = next((line for line in rest.splitlines() if line.startswith("Cost: ")), "")
         rows.append((name, transform.knob_name, mathematics, cost_line.removeprefix("Cost: ")))
-    _print(table(["transform", "knob", "W, out × in", "cost"], rows))
+    show(table(["transform", "knob", "W, out × in", "cost"], rows))
 
 
 @app.command()
 def sites(model: Model, input: Input = None, include: Include = None, exclude: Exclude = None) -> None:
     """Show what can be substituted in MODEL, what it costs now, and why the rest is passed over."""
     network, example = _network(model, input)
-    _print(find_sites(network, example, include=include, exclude=exclude))
+    show(find_sites(network, example, include=include, exclude=exclude))
 
 
 @app.command()
@@ -187,11 +144,11 @@ def plan(
         "knob": knob,
         "spatial": spatial.value,
         "seed": seed,
-        "options": _options(option or []),
+        "options": pairs("--option", option or []),
     }
     if transform is not None:
         made = make_plan(survey, transform, **wanted)
-        _print(made)
+        show(made)
         if json_file is not None:
             made.save(json_file)
         return
@@ -239,7 +196,7 @@ def _print_comparison(model: str, params: int, mult_adds: int | None, plans: dic
                 f"{dense} sites left dense" if dense else "",
             )
         )
-    _print(
+    show(
         table(
             [
                 "transform",
@@ -271,7 +228,7 @@ def cost(
     network, example = _network(model, input)
     if plan_file is not None:
         network = substitute(network, Plan.load(plan_file), init="fresh")
-    _print(count_cost(network, example))
+    show(count_cost(network, example))
 
 
 def _network(name: str, shape: str | None) -> tuple[nn.Module, Example]:
@@ -293,13 +250,3 @@ def _weightless(name: str) -> Iterator[None]:
     """Built-in networks are made without weights; others may look at values while they are made."""
     with torch.device("meta" if nets.is_builtin(name) else "cpu"):
         yield
-
-
-def _options(pairs: list[str]) -> dict[str, str]:
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--option {pair!r} is not NAME=VALUE")
-        options[name] = value
-    return options

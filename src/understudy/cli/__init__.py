@@ -1,0 +1,32 @@
+"""The `understudy` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+from rich.markup import escape
+
+from understudy.operations import UnknownOperationError
+
+from . import planning as planning  # each module adds its commands to the application
+from .common import app
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command; bad input ends with a message and exit code 2."""
+    sys.path.insert(0, str(Path.cwd()))  # package.module:factory may lie in the folder where the command runs
+    try:
+        app()
+    except (ValueError, ImportError, OSError, UnknownOperationError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    line = escape(" ".join(message.split()))
+    Console(stderr=True).print(f"[bold red]error[/]: {line}", highlight=False, soft_wrap=True)
+    sys.exit(2)

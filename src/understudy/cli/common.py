@@ -1,0 +1,49 @@
+"""What all commands share: the application itself, how they print, how they read NAME=VALUE."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from understudy import __version__
+
+app = typer.Typer(
+    help="Replace the linear parts of a network by structured stand-ins; count truthfully what they cost; "
+    "train them with the original as teacher.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def show(what: Any) -> None:
+    """Print a table or a text."""
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no edge to wrap at
+        console = Console(width=160)
+    console.print(what, highlight=False)
+
+
+def pairs(flag: str, given: list[str]) -> dict[str, str]:
+    """What a flag that takes NAME=VALUE was given, as a dictionary."""
+    found = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"{flag} {pair!r} is not NAME=VALUE")
+        found[name] = value
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -39,3 +40,12 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    sha256 = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            sha256.update(block)
+    return f"sha256:{sha256.hexdigest()}"

@@ -25,7 +25,7 @@ from understudy.train import DivergedError, Recipe, Run, RunError, train
 from understudy.train import loop as loop_module
 from understudy.train import networks as networks_module
 from understudy.train import run as run_module
-from understudy.train.loop import Progress, learning_rate
+from understudy.train.trainer import Progress, learning_rate
 
 SETTINGS: dict[str, Any] = {
     "network": "wrn_10_1",
@@ -223,7 +223,7 @@ def test_the_auxiliary_head_is_trained_taken_up_again_and_left_out_of_the_result
         test_images=random[8:], test_labels=torch.arange(8),
     )  # fmt: skip
     monkeypatch.setattr(networks_module, "create_model", small)
-    monkeypatch.setattr(loop_module, "load_data", lambda *_: images)
+    monkeypatch.setattr(loop_module, "load_data", lambda *_, **__: images)
     wanted = recipe(network="darts", auxiliary=1.0, drop_path=0.2, batch_size=4, train_images=0)
     assert_resumes(wanted, tmp_path, 3)
     result = outcome(tmp_path / "whole")[2]
@@ -392,7 +392,7 @@ def test_a_folder_without_a_run_or_with_damaged_settings_is_named(tmp_path: Path
     with pytest.raises(RunError, match="holds no run"):
         Run.read(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(RunError, match="is not a recipe"):
+    with pytest.raises(RunError, match="is not the settings of a run"):
         Run.read(tmp_path)
 
 

@@ -13,8 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from understudy.train import DivergedError, Recipe, Run, train
-from understudy.train import loop as loop_module
-from understudy.train.loop import Progress
+from understudy.train.trainer import Progress, Trainer
 
 SETTINGS: dict[str, Any] = {
     "network": "wrn_10_1",
@@ -61,12 +60,12 @@ def work(rank: int, folder: str) -> None:
 
 def spoil(rank: int) -> None:
     """From now on the second process sees a NaN in its images."""
-    take = loop_module.Trainer.step
+    take = Trainer.step
 
     def step(self: Any, x: torch.Tensor, *rest: Any) -> float:
         return take(self, x * float("nan") if rank == 1 else x, *rest)
 
-    loop_module.Trainer.step = step  # type: ignore[method-assign, assignment]
+    Trainer.step = step  # type: ignore[method-assign, assignment]
 
 
 def test_two_processes_write_once_resume_with_the_same_bits_and_diverge_together(tmp_path: Path) -> None:

@@ -166,10 +166,21 @@ def test_the_identity_is_that_of_the_settings() -> None:
         "flip": False,
         "milestones": [3],
         "learning_rate": 0.2,
-        "name": "x",
     }.items():
         seen.add(Recipe().replaced({key: value}).identity())
-    assert len(seen) == 6
+    assert len(seen) == 5
+
+
+def test_the_identity_knows_inputs_by_content_and_ignores_how_a_run_runs() -> None:
+    plain = Recipe().identity()
+    for key, value in {"name": "x", "teacher": "elsewhere", "workers": 3, "checkpoint_seconds": 1}.items():
+        assert Recipe().replaced({key: value}).identity() == plain
+    assert Recipe().identity({"teacher": "sha256:1"}) != Recipe().identity({"teacher": "sha256:2"}) != plain
+
+
+def test_a_recipe_made_directly_is_checked_too() -> None:
+    with pytest.raises(ValueError, match="epochs is 0, below 1"):
+        Recipe(epochs=0)
 
 
 def test_the_identity_survives_a_round_through_json() -> None:

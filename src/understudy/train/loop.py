@@ -7,8 +7,6 @@ holds only weights, momentum and counters, and a run that was killed ends with t
 from __future__ import annotations
 
 import contextlib
-import copy
-import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -18,32 +16,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from understudy import data as datasets
 from understudy.checkpoint import save as save_model
 from understudy.cost import cost
 from understudy.data import Augment, DataSet
 
-from .attention import AttentionTransfer, distillation_loss
-from .decay import weight_decay_groups
-from .divergence import DivergedError, check_finite, first_not_finite
-from .networks import load_teacher, make_student, make_student_plan, set_drop_path, without_auxiliary
-from .processes import Processes, join
+from .divergence import DivergedError, check_finite
+from .networks import load_teacher, make_student, make_student_plan, read_inputs, without_auxiliary
+from .processes import join
 from .recipe import Recipe
-from .run import Checkpoint, Run
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run stands; kept in every checkpoint."""
-
-    step: int = 0  # of the whole run
-    epoch: int = 0
-    batch: int = 0  # of the epoch
-    loss_sum: float = 0.0  # over the epoch so far and all processes
-    right: int = 0
-    seen: int = 0
+from .run import Run
+from .tensorboard import TensorBoard
+from .trainer import Progress, Trainer, autocast
 
 
 def train(
@@ -51,7 +36,9 @@ def train(
     out: Path,
     *,
     data_folder: Path | None = None,
+    download: bool = False,
     device: str | None = None,
+    tensorboard: bool = False,
     report: Callable[[str], None] = lambda _: None,
     watch: Callable[[Progress, int, float], None] = lambda *_: None,
 ) -> dict[str, Any]:
@@ -60,7 +47,12 @@ def train(
     `report` is told what happens in words; `watch` sees every step: the progress, batches an epoch, the loss.
     """
     processes = join(device)
-    data = load_data(recipe, data_folder)
+    inputs = read_inputs(recipe)
+    run = Run(out, recipe, inputs)
+    if run.has_finished():
+        report(f"{out} has finished already")
+        return run.read_json("result.json")
+    data = load_data(recipe, data_folder, download=download)
     batches = data.train_batches(
         recipe.batch_size,
         seed=recipe.seed,
@@ -81,12 +73,11 @@ def train(
     plan = make_student_plan(recipe, classes, example)
     network = make_student(recipe, classes, plan, teacher).to(processes.device)
 
-    run = Run.open(out, recipe) if processes.is_first else Run(out, recipe)
+    if processes.is_first:
+        run = Run.open(out, recipe, inputs)
     progress = Progress()
+    board = None
     try:
-        if run.status == "finished":
-            report(f"{out} has finished already")
-            return run.read_json("result.json")
         trainer = Trainer(recipe, network, teacher, processes, example)
         checkpoint, refused = run.latest(processes.device)
         for reason in refused:
@@ -99,6 +90,7 @@ def train(
                 plan.save(out / "plan.json")
             run.keep_metrics(progress.epoch)
             run.set_status("running")
+            board = TensorBoard(out / "tensorboard", progress.step) if tensorboard else None
 
         saved = time.monotonic()
         while progress.epoch < recipe.epochs:
@@ -118,9 +110,12 @@ def train(
                 raise DivergedError(f"the test loss is {record['test_loss']} after step {progress.step}")
             if processes.is_first:
                 run.log(record | {"seconds": round(time.monotonic() - started, 2)})
+            if board is not None:
+                board.add(record)
             report(
                 f"epoch {progress.epoch + 1}/{recipe.epochs}: loss {record['train_loss']:.3f}, "
-                f"train error {record['train_error']:.2f} %, test error {record['test_error']:.2f} %"
+                f"train error {record['train_error']:.2f} %, test error {record['test_error']:.2f} %, "
+                f"top-5 {record['test_top5_error']:.2f} %"
             )
             progress = Progress(step=progress.step, epoch=progress.epoch + 1)
         return finish(run, trainer.averaged(), example, record) if processes.is_first else record
@@ -131,12 +126,16 @@ def train(
                 run.set_status(status, step=progress.step, reason=str(error) or type(error).__name__)
         raise
     finally:
+        if board is not None:
+            board.close()
         run.close()
 
 
-def load_data(recipe: Recipe, folder: Path | None) -> DataSet:
+def load_data(recipe: Recipe, folder: Path | None, *, download: bool = False) -> DataSet:
     """The data of a recipe, cut to as many training images as it asks for."""
-    data = datasets.load(recipe.data, folder, mean=recipe.mean or None, std=recipe.std or None)
+    data = datasets.load(
+        recipe.data, folder, download=download, mean=recipe.mean or None, std=recipe.std or None
+    )
     return data.take(train=recipe.train_images) if recipe.train_images else data
 
 
@@ -157,163 +156,6 @@ def finish(run: Run, network: nn.Module, example: Tensor, last: dict[str, Any]) 
     return result
 
 
-class Trainer:
-    """The moving parts of a run: network, optimiser, teacher, average, and how to take one step."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        network: nn.Module,
-        teacher: nn.Module | None,
-        processes: Processes,
-        example: Tensor,
-    ) -> None:
-        self.recipe = recipe
-        self.processes = processes
-        self.network = network
-        if recipe.channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        overrides = dict(item.split("=", 1) for item in recipe.decay_overrides)
-        groups = weight_decay_groups(
-            network,
-            recipe.weight_decay,
-            policy=recipe.decay,
-            scope=recipe.decay_scope,
-            overrides=overrides,  # type: ignore[arg-type]
-            decay_vectors=recipe.decay_vectors,
-        )
-        self.optimiser = torch.optim.SGD(
-            groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov
-        )
-        self.scaler = torch.amp.GradScaler(processes.device.type, enabled=recipe.precision == "float16")
-        self.teacher = teacher.to(processes.device) if teacher is not None else None
-        self.attention = None
-        if recipe.attention and teacher is not None:
-            self.attention = AttentionTransfer(
-                network, teacher, taps=recipe.taps or None, beta=recipe.attention, example=example
-            )
-        self.average = (
-            {key: value.clone() for key, value in network.state_dict().items()} if recipe.ema else {}
-        )
-        self.forward: nn.Module = network
-        if processes.world_size > 1:
-            self.forward = DistributedDataParallel(network)
-        if recipe.compile:
-            self.forward = torch.compile(self.forward)  # type: ignore[assignment]
-
-    def begin(self, epoch: int) -> None:
-        """Set what changes with the epoch."""
-        self.network.train()
-        set_drop_path(self.network, self.recipe.drop_path * epoch / self.recipe.epochs)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.recipe, epoch)
-
-    def step(self, x: Tensor, y: Tensor, share: float, progress: Progress) -> float:
-        """One batch: forward, backward, update. `share` weighs this process's part of the batch."""
-        recipe = self.recipe
-        torch.manual_seed(
-            recipe.seed + (progress.step + 1) * 1_000_003
-        )  # drop-path and dropout follow the step
-        if recipe.channels_last:
-            x = x.to(memory_format=torch.channels_last)
-        with torch.autocast(x.device.type, _DTYPES[recipe.precision], enabled=recipe.precision != "float32"):
-            output = self.forward(x)
-            logits, auxiliary = output if isinstance(output, tuple) else (output, None)
-            loss = F.cross_entropy(logits, y)
-            if self.attention is not None:
-                looked, wanted = self.attention(x)
-            elif self.teacher is not None and recipe.distillation:
-                with torch.no_grad():
-                    wanted = self.teacher(x)
-            if recipe.distillation and self.teacher is not None:
-                soft = distillation_loss(logits.float(), wanted.float(), recipe.temperature)
-                loss = (1 - recipe.distillation) * loss + recipe.distillation * soft
-            if self.attention is not None:
-                loss = loss + looked
-            if auxiliary is not None:
-                loss = loss + recipe.auxiliary * F.cross_entropy(auxiliary, y)
-        value = float(loss.detach())
-        hits = int((logits.detach().argmax(1) == y).sum())
-        # Over all processes: they stop together, and the figures of the epoch are whole in any checkpoint.
-        lost, loss_sum, right, seen = self.processes.sum(
-            [float(not math.isfinite(value)), value * len(y), hits, len(y)]
-        )
-        if lost:
-            where = first_not_finite(self.network, x) if not math.isfinite(value) else "in another process"
-            raise DivergedError(f"the loss is {loss_sum / seen} at step {progress.step}; {where}")
-        self.optimiser.zero_grad(set_to_none=True)
-        self.scaler.scale(loss * share).backward()
-        if recipe.clip:
-            self.scaler.unscale_(self.optimiser)
-            nn.utils.clip_grad_norm_(self.network.parameters(), recipe.clip)
-        self.scaler.step(self.optimiser)
-        self.scaler.update()
-        for key, value_now in self.network.state_dict().items() if recipe.ema else ():
-            kept = self.average[key]
-            kept.lerp_(value_now, 1 - recipe.ema) if kept.is_floating_point() else kept.copy_(value_now)
-        progress.step += 1
-        progress.batch += 1
-        progress.loss_sum += loss_sum
-        progress.right += int(right)
-        progress.seen += int(seen)
-        return value
-
-    def end(self, progress: Progress) -> dict[str, Any]:
-        """The training figures of the epoch."""
-        return {
-            "epoch": progress.epoch,
-            "step": progress.step,
-            "learning_rate": learning_rate(self.recipe, progress.epoch),
-            "train_loss": progress.loss_sum / progress.seen,
-            "train_error": 100 * (1 - progress.right / progress.seen),
-        }
-
-    def averaged(self) -> nn.Module:
-        """The network to evaluate and to keep: the running average where there is one."""
-        if not self.average:
-            return self.network
-        averaged = copy.deepcopy(self.network)
-        averaged.load_state_dict(self.average)
-        return averaged
-
-    def checkpoint(self, progress: Progress) -> Checkpoint:
-        """Everything the run needs to go on."""
-        tensors = {f"network.{key}": value for key, value in self.network.state_dict().items()}
-        tensors |= {f"average.{key}": value for key, value in self.average.items()}
-        for name, parameter in self.network.named_parameters():
-            momentum = self.optimiser.state[parameter].get("momentum_buffer")
-            if momentum is not None:
-                tensors[f"momentum.{name}"] = momentum
-        return Checkpoint(tensors, {**dataclasses.asdict(progress), "scaler": self.scaler.state_dict()})
-
-    def restore(self, checkpoint: Checkpoint) -> Progress:
-        """Take up a checkpoint."""
-        part: dict[str, dict[str, Tensor]] = {"network": {}, "average": {}, "momentum": {}}
-        for key, tensor in checkpoint.tensors.items():
-            kind, _, name = key.partition(".")
-            part[kind][name] = tensor
-        self.network.load_state_dict(part["network"])
-        for key, kept in self.average.items():
-            kept.copy_(part["average"][key])
-        for name, parameter in self.network.named_parameters():
-            if name in part["momentum"]:  # laid out as the weights: another layout may round differently
-                momentum = torch.empty_like(parameter.detach()).copy_(part["momentum"][name])
-                self.optimiser.state[parameter]["momentum_buffer"] = momentum
-        state = dict(checkpoint.state)
-        self.scaler.load_state_dict(state.pop("scaler"))
-        return Progress(**{field.name: state[field.name] for field in dataclasses.fields(Progress)})
-
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-def learning_rate(recipe: Recipe, epoch: int) -> float:
-    """The rate of an epoch: by milestones, or along half a cosine to zero."""
-    if recipe.schedule == "cosine":
-        return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * epoch / recipe.epochs))
-    return recipe.learning_rate * recipe.gamma ** sum(epoch >= milestone for milestone in recipe.milestones)
-
-
 @torch.no_grad()
 def evaluate(network: nn.Module, recipe: Recipe, data: DataSet, device: torch.device) -> dict[str, Any]:
     """Top-1 and top-5 error in percent, and the cross-entropy, on the test images."""
@@ -325,7 +167,7 @@ def evaluate(network: nn.Module, recipe: Recipe, data: DataSet, device: torch.de
     ):
         if recipe.channels_last:
             x = x.to(memory_format=torch.channels_last)
-        with torch.autocast(x.device.type, _DTYPES[recipe.precision], enabled=recipe.precision != "float32"):
+        with autocast(recipe, x.device):
             logits = network(x).float()
         loss += float(F.cross_entropy(logits, y, reduction="sum"))
         hits = logits.topk(min(5, logits.shape[1])).indices == y[:, None]

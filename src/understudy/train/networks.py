@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.checkpoint import load
+from understudy.files import digest
 from understudy.models import create_model
 from understudy.nets import Darts
 from understudy.plan import Plan
@@ -93,6 +94,17 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
             f"no teacher {recipe.teacher!r}: neither a run folder, nor a file of weights, nor timm:NAME"
         )
     return teacher.eval().requires_grad_(False)
+
+
+def read_inputs(recipe: Recipe) -> dict[str, str]:
+    """Digests of the teacher and the plan of a recipe: they may move, and the run is still the same."""
+    teacher = Path(recipe.teacher)
+    files = {
+        "teacher": teacher / "model.safetensors" if teacher.is_dir() else teacher,
+        "plan": Path(recipe.plan),
+    }
+    named = {"teacher": recipe.teacher, "plan": recipe.plan}
+    return {key: digest(files[key]) if files[key].is_file() else named[key] for key in named if named[key]}
 
 
 def without_auxiliary(network: nn.Module) -> nn.Module:

@@ -83,9 +83,17 @@ class Recipe:
     workers: int = 0
     checkpoint_seconds: float = 300.0
 
-    def identity(self) -> str:
-        """A short hash of all settings: the same settings are the same run."""
-        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()[:10]
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def identity(self, inputs: Mapping[str, str] | None = None) -> str:
+        """A short hash of what decides the outcome: the same settings and inputs are the same run.
+
+        `inputs` are the digests of the teacher and the plan, which count by content, not by path.
+        """
+        deciding = {k: v for k, v in dataclasses.asdict(self).items() if k not in _INDIFFERENT}
+        text = json.dumps([deciding, dict(inputs or {})], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     def replaced(self, changes: Mapping[str, Any]) -> Recipe:
         """With some settings changed; values may be text. An unknown or ill-typed one is a ValueError."""
@@ -96,7 +104,11 @@ class Recipe:
                 near = difflib.get_close_matches(key, types, n=1, cutoff=0.0)
                 raise ValueError(f"no setting {key!r}; the nearest is {near[0]!r}")
             converted[key] = _convert(key, value, types[key])
-        return _checked(dataclasses.replace(self, **converted))
+        return dataclasses.replace(self, **converted)
+
+
+# What a run is called, where its inputs lie, and how it runs: another choice gives the same result.
+_INDIFFERENT = ("name", "teacher", "plan", "workers", "checkpoint_seconds")
 
 
 def recipe_names() -> list[str]:
@@ -164,8 +176,8 @@ def _describe(wanted: Any) -> str:
     return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[wanted]
 
 
-def _checked(recipe: Recipe) -> Recipe:
-    """The recipe itself, or a ValueError naming the setting that is out of range."""
+def _check(recipe: Recipe) -> None:
+    """A ValueError that names the setting that is out of range."""
     for key, low in (
         ("epochs", 1), ("batch_size", 1), ("train_images", 0), ("learning_rate", 0), ("weight_decay", 0),
         ("cutout", 0), ("crop_padding", 0), ("attention", 0), ("clip", 0), ("checkpoint_seconds", 0),
@@ -192,4 +204,3 @@ def _checked(recipe: Recipe) -> Recipe:
         raise ValueError(f"the budget {budgets[0]} needs a transform")
     if (recipe.attention or recipe.distillation) and not recipe.teacher and budgets:
         raise ValueError("attention transfer and distillation need a teacher: a run folder or a weights file")
-    return recipe

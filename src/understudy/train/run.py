@@ -33,6 +33,14 @@ class RunError(ValueError):
     """A folder that is not what a run needs."""
 
 
+def _changes(old: Run, new: Run) -> list[str]:
+    """What differs between two runs, in words."""
+    before, after = dataclasses.asdict(old.recipe), dataclasses.asdict(new.recipe)
+    changed = [f"{key} {before[key]!r} → {after[key]!r}" for key in after if before[key] != after[key]]
+    inputs = [f"another {key}" for key in new.inputs if old.inputs.get(key) != new.inputs[key]]
+    return changed + inputs
+
+
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """Tensors by name, and all else that a run needs to go on as if it had never stopped."""
@@ -44,7 +52,7 @@ class Checkpoint:
 class Run:
     """One training run on disk.
 
-    config.json      the resolved recipe
+    config.json      the resolved recipe, the digests of its inputs, and the identity that follows from both
     plan.json        the plan, when the network is substituted
     metrics.jsonl    one line an epoch
     checkpoints/     the last two, step-N.safetensors
@@ -52,13 +60,14 @@ class Run:
     status.json      running, finished, diverged or failed, with the reason
     """
 
-    def __init__(self, folder: Path, recipe: Recipe) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, inputs: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.recipe = recipe
+        self.inputs = dict(inputs or {})
         self._lock: TextIO | None = None
 
     @classmethod
-    def open(cls, folder: Path, recipe: Recipe) -> Run:
+    def open(cls, folder: Path, recipe: Recipe, inputs: Mapping[str, str] | None = None) -> Run:
         """Start a run in an empty or new folder, or take up the same run again."""
         config = folder / "config.json"
         if folder.exists() and not folder.is_dir():
@@ -66,7 +75,7 @@ class Run:
         if folder.is_dir() and not config.exists() and any(not _is_ours(path) for path in folder.iterdir()):
             raise RunError(f"{folder} is not empty and holds no run: choose another --out")
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        run = cls(folder, recipe)
+        run = cls(folder, recipe, inputs)
         run._take_lock()
         try:
             run._settle()
@@ -77,17 +86,16 @@ class Run:
 
     def _settle(self) -> None:
         """Make sure that the folder is this run's, and clear what a kill left half written."""
-        folder, recipe = self.folder, self.recipe
+        folder = self.folder
         if (folder / "config.json").exists():
-            held = Run.read(folder).recipe
-            if held != recipe:
-                ours, theirs = dataclasses.asdict(recipe), dataclasses.asdict(held)
-                changed = [f"{k} {theirs[k]!r} → {ours[k]!r}" for k in ours if ours[k] != theirs[k]]
-                raise RunError(
-                    f"{folder} belongs to another run ({'; '.join(changed[:4])}): choose another --out"
-                )
-        else:
-            self.write_json("config.json", dataclasses.asdict(recipe))
+            held = Run.read(folder)
+            if held.identity != self.identity:
+                changed = "; ".join(_changes(held, self)[:4])
+                raise RunError(f"{folder} belongs to another run ({changed}): choose another --out")
+        self.write_json(
+            "config.json",
+            {"identity": self.identity, "inputs": self.inputs, "recipe": dataclasses.asdict(self.recipe)},
+        )
         for name in (*_FILES, "checkpoints/step-*"):
             for leftover in (folder / name).parent.glob(f".{Path(name).name}.*"):
                 leftover.unlink()
@@ -97,12 +105,23 @@ class Run:
         """An existing run, to look at."""
         folder = Path(folder)
         try:
-            settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            return cls(folder, Recipe().replaced(config["recipe"]), config["inputs"])
         except FileNotFoundError:
             raise RunError(f"{folder} holds no run (no config.json)") from None
-        except json.JSONDecodeError as error:
-            raise RunError(f"{folder / 'config.json'} is not a recipe: {error}") from error
-        return cls(folder, Recipe().replaced(settings))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{folder / 'config.json'} is not the settings of a run: {error}") from error
+
+    @property
+    def identity(self) -> str:
+        """A hash of what decides the outcome."""
+        return self.recipe.identity(self.inputs)
+
+    def has_finished(self) -> bool:
+        """Whether the folder holds this very run, done."""
+        if not (self.folder / "config.json").is_file():
+            return False
+        return Run.read(self.folder).identity == self.identity and self.status == "finished"
 
     def _take_lock(self) -> None:
         self._lock = (self.folder / ".lock").open("w")
@@ -169,7 +188,7 @@ class Run:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint whole, then drop all but the last two."""
-        header = json.dumps({"identity": self.recipe.identity(), **checkpoint.state})
+        header = json.dumps({"identity": self.identity, **checkpoint.state})
         path = self.folder / "checkpoints" / f"step-{checkpoint.state['step']:09d}.safetensors"
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
         try:
@@ -187,7 +206,7 @@ class Run:
             try:
                 with safe_open(path, framework="pt", device=str(device)) as file:
                     state = json.loads((file.metadata() or {}).get(_KEY, "{}"))
-                    if not isinstance(state, dict) or state.get("identity") != self.recipe.identity():
+                    if not isinstance(state, dict) or state.get("identity") != self.identity:
                         refused.append(f"{path.name} is of another run")
                         continue
                     tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118

@@ -1,9 +1,10 @@
 """What attention transfer and CRS decay are worth: a WRN-16-2 student at 20 % of its parameters on CIFAR-10.
 
-    python benchmarks/ablation.py TEACHER.safetensors CIFAR_FOLDER RUNS [--write]
+    python benchmarks/ablation.py TEACHER.safetensors CIFAR_FOLDER RUNS [--seed S] [--write]
 
 TEACHER is a trained WRN-16-2; RUNS holds a folder for each of the eight runs. Stop it at any time: the same
-command goes on where it stopped. 10,000 training images and a few epochs make this a study of differences on
+command goes on where it stopped. With --seed only the runs of one seed are made, so that two processes can
+share the work (OMP_NUM_THREADS=1 each); without it, finished ones are read and all are summed up. 10,000 training images and a few epochs make this a study of differences on
 two cores, not a record.
 """
 
@@ -55,10 +56,12 @@ def main() -> None:
     parser.add_argument("teacher", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("runs", type=Path)
+    parser.add_argument("--seed", type=int, choices=SEEDS, help="only the runs of this seed")
     parser.add_argument("--write", action="store_true", help="save to benchmarks/results/ablation.json")
     arguments = parser.parse_args()
     cells = []
-    for seed, attention, decay in itertools.product(SEEDS, ATTENTION, DECAY):
+    seeds = SEEDS if arguments.seed is None else (arguments.seed,)
+    for seed, attention, decay in itertools.product(seeds, ATTENTION, DECAY):
         folder = arguments.runs / f"attention-{attention:g}-decay-{decay}-seed-{seed}"
         print(folder.name, flush=True)
         result = train(
@@ -68,6 +71,8 @@ def main() -> None:
             report=lambda line: print(f"  {line}", flush=True),
         )
         cells.append({"attention": attention, "decay": decay, "seed": seed, **result})
+    if arguments.seed is not None:
+        return
     groups = []
     for attention, decay in itertools.product(ATTENTION, DECAY):
         errors = [

@@ -77,6 +77,15 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     return student
 
 
+def is_saved(path: str | Path) -> bool:
+    """Whether a file was written by `save`; any other kind of file was not."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return _KEY in (file.metadata() or {})
+    except SafetensorError:
+        return False
+
+
 def _read_header(
     path: str | Path, text: str, state: Mapping[str, Tensor]
 ) -> tuple[list[Replacement], dict[str, str]]:

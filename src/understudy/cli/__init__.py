@@ -10,23 +10,26 @@ from rich.console import Console
 from rich.markup import escape
 
 from understudy.operations import UnknownOperationError
+from understudy.train import DivergedError
 
-from . import planning as planning  # each module adds its commands to the application
+from . import planning, training  # noqa: F401  each adds its commands to the application
 from .common import app
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command; bad input ends with a message and exit code 2."""
+    """Run the command; bad input ends with a message and exit code 2, a diverged run with 1."""
     sys.path.insert(0, str(Path.cwd()))  # package.module:factory may lie in the folder where the command runs
     try:
         app()
     except (ValueError, ImportError, OSError, UnknownOperationError) as error:
-        _fail(str(error))
+        _fail(str(error), code=2)
+    except DivergedError as error:
+        _fail(f"diverged: {error}", code=1)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, *, code: int) -> NoReturn:
     line = escape(" ".join(message.split()))
     Console(stderr=True).print(f"[bold red]error[/]: {line}", highlight=False, soft_wrap=True)
-    sys.exit(2)
+    sys.exit(code)

@@ -39,6 +39,11 @@ class DataSet(ABC):
         """Channels, height and width of an image as the loaders give it."""
 
     @property
+    def example(self) -> Tensor:
+        """A batch of one image of zeros, for whoever needs only the shape."""
+        return torch.zeros(1, *self.image_shape)
+
+    @property
     @abstractmethod
     def train_size(self) -> int:
         """Number of training images."""

@@ -67,7 +67,7 @@ def train(
         device=processes.device,
         workers=recipe.workers,
     )
-    example = torch.zeros(1, *data.image_shape)
+    example = data.example
     classes = len(data.classes)
     teacher = load_teacher(recipe, classes)
     plan = make_student_plan(recipe, classes, example)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from understudy.checkpoint import load
+from understudy.checkpoint import is_saved, load
 from understudy.files import digest
 from understudy.models import create_model
 from understudy.nets import Darts
@@ -73,17 +73,8 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
     if not recipe.teacher:
         return None
     path = Path(recipe.teacher)
-    if path.is_dir():
-        run = Run.read(path)
-        if run.status != "finished":
-            raise RunError(f"the teacher {path} is {run.status}, not finished")
-        try:
-            teacher = load(path / "model.safetensors", dense_network(run.recipe, classes, training=False))
-        except RuntimeError as error:
-            raise RunError(f"the teacher {path} does not fit {classes} classes: {error}") from error
-    elif path.is_file():
-        teacher = dense_network(recipe, classes, training=False)
-        load_weights(teacher, path)
+    if path.exists():
+        teacher = load_trained(path, recipe, classes)
     elif ":" in recipe.teacher:
         source = recipe.teacher.partition(":")[0]
         teacher = create_model(
@@ -94,6 +85,23 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
             f"no teacher {recipe.teacher!r}: neither a run folder, nor a file of weights, nor timm:NAME"
         )
     return teacher.eval().requires_grad_(False)
+
+
+def load_trained(path: Path, recipe: Recipe, classes: int) -> nn.Module:
+    """The network of a finished run, or of a file of weights for the recipe's network."""
+    if path.is_dir():
+        run = Run.read(path)
+        if run.status != "finished":
+            raise RunError(f"{path} is {run.status}, not finished")
+        recipe, path = run.recipe, path / "model.safetensors"
+    network = dense_network(recipe, classes, training=False)
+    try:
+        if is_saved(path):
+            return load(path, network)
+        load_weights(network, path)
+    except (RuntimeError, ValueError) as error:
+        raise RunError(f"{path} does not fit {recipe.network} with {classes} classes: {error}") from error
+    return network
 
 
 def read_inputs(recipe: Recipe) -> dict[str, str]:

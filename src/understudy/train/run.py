@@ -49,6 +49,18 @@ class Checkpoint:
     state: dict[str, Any]
 
 
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """How a run stands; a run that was killed is `stopped`, and what is not known yet is None."""
+
+    status: str
+    reason: str
+    epochs: int
+    test_error: float | None
+    params: int | None
+    mult_adds: int | None
+
+
 class Run:
     """One training run on disk.
 
@@ -157,6 +169,31 @@ class Run:
     def status(self) -> str:
         """running, finished, diverged, failed, or new."""
         return str(self.read_json("status.json").get("status", "new"))
+
+    def is_in_use(self) -> bool:
+        """Whether a process trains in this folder now."""
+        try:
+            with (self.folder / ".lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def summary(self) -> Summary:
+        """How the run stands, for a table."""
+        status, epochs = self.read_json("status.json"), self.metrics()
+        price = self.read_json("result.json") or self.read_json("plan.json")
+        stands = self.status
+        return Summary(
+            status="stopped" if stands == "running" and not self.is_in_use() else stands,
+            reason=str(status.get("reason", "")),
+            epochs=len(epochs),
+            test_error=epochs[-1]["test_error"] if epochs else None,
+            params=price.get("params"),
+            mult_adds=price.get("mult_adds"),
+        )
 
     def metrics(self) -> list[dict[str, Any]]:
         """All epochs so far; a line cut short by a kill is left out."""

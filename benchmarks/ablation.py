@@ -4,8 +4,8 @@
 
 TEACHER is a trained WRN-16-2; RUNS holds a folder for each of the eight runs. Stop it at any time: the same
 command goes on where it stopped. With --seed only the runs of one seed are made, so that two processes can
-share the work (OMP_NUM_THREADS=1 each); without it, finished ones are read and all are summed up. 10,000 training images and a few epochs make this a study of differences on
-two cores, not a record.
+share the work (OMP_NUM_THREADS=1 each); without it, finished ones are read and all are summed up. 10,000
+training images and a few epochs make this a study of differences on two cores, not a record.
 """
 
 from __future__ import annotations

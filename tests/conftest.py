@@ -1,10 +1,15 @@
-"""Lets a torchvision wheel built for CUDA import beside a CPU build of torch."""
+"""The command as a fixture; and a torchvision wheel built for CUDA may import beside a CPU build of torch."""
 
 import ctypes
 import importlib.util
+import sys
 from pathlib import Path
 
+import pytest
 import torch
+
+from command import Result, Run
+from understudy.cli import main
 
 
 def declare_missing_torchvision_operators() -> None:
@@ -22,3 +27,22 @@ def declare_missing_torchvision_operators() -> None:
 
 
 declare_missing_torchvision_operators()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`understudy` with these arguments, in this process."""
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["understudy", *map(str, arguments)])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        assert isinstance(code, int)
+        return Result(code, captured.out, captured.err)
+
+    return call

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,45 +14,9 @@ import torch
 from torch import nn
 
 import understudy as us
-from understudy.cli import main
+from command import Result, Run
 
 TRANSFORMS = list(us.transforms())
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What a run of the command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def text(self) -> str:
-        """The output with every run of blanks and line ends made one blank."""
-        return " ".join(self.out.split())
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`understudy` with these arguments, in this process."""
-
-    def call(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["understudy", *map(str, arguments)])
-        monkeypatch.setattr(sys, "path", [*sys.path])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        assert isinstance(code, int)
-        return Result(code, captured.out, captured.err)
-
-    return call
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def load_cifar(
     if found is None:
         tops = " or ".join(f"{layout.top}/" for layout in kind.layouts.values())
         state = f"holds no {tops}" if folder.is_dir() else "is not a folder"
-        raise DataError(f"{folder} {state}: {kind.name} is not there; download=True fetches it")
+        raise DataError(f"{folder} {state}: {kind.name} is not there; download=True (--download) fetches it")
     layout_found, top = found
     expected = 50_000 // len(layout_found.train)
     train = [_read(kind, layout_found, top / name) for name in layout_found.train]

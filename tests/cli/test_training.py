@@ -1,0 +1,341 @@
+"""The commands that train and look at runs; bad input ends with one line, exit code 2, no half-made file."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import understudy as us
+from command import Result, Run
+from understudy import data
+from understudy.train import recipe_names
+from understudy.train.trainer import Trainer
+
+SMALL = [
+    *("--set", "network=wrn_10_1", "--set", "train_images=96", "--set", "batch_size=32"),
+    *("--set", "epochs=2", "--set", "checkpoint_seconds=0"),
+]
+
+
+@pytest.fixture(autouse=True)
+def few_test_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 of the 500 digits that are kept for testing."""
+    load = data.load
+    monkeypatch.setattr(data, "load", lambda *a, **k: load(*a, **k).take(test=100))
+
+
+@pytest.fixture
+def teacher(run: Run, tmp_path: Path) -> Path:
+    folder = tmp_path / "teacher"
+    assert run("train", "demo", *SMALL, "--out", folder).code == 0
+    return folder
+
+
+def assert_refused(result: Result, *words: str) -> None:
+    """Exit code 2, one line on the error stream, no traceback."""
+    assert result.code == 2, result.err
+    assert result.err.count("\n") == 1
+    assert "Traceback" not in result.err
+    for word in words:
+        assert word in result.err
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob(".*") if path.name != ".lock"]
+
+
+def test_a_teacher_then_its_student_in_two_commands(run: Run, teacher: Path, tmp_path: Path) -> None:
+    out = tmp_path / "student"
+    arguments = ["train", "demo", *SMALL, "--transform", "low_rank", "--params", "20k", "--teacher", teacher]
+    done = run(*arguments, "--out", out)
+    assert done.code == 0, done.err
+    assert "epoch 2/2" in done.err
+    assert "test error" in done.out
+    result = json.loads((out / "result.json").read_text())
+    assert result["params"] <= 20_000
+    assert (out / "plan.json").exists()
+    again = run(*arguments, "--out", out)
+    assert again.code == 0
+    assert "has finished already" in again.err
+
+
+def test_the_settings_are_printed_by_where_they_come_from_and_saved(run: Run, tmp_path: Path) -> None:
+    done = run("train", "demo", *SMALL, "--out", tmp_path / "run")
+    flags, rest = done.text.split("flags", 1)[1].split(" recipe ", 1)
+    shipped, defaults = rest.split(" default ", 1)
+    assert "epochs=2" in flags
+    assert "learning_rate=0.05" in shipped
+    assert "momentum=0.9" in defaults
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["recipe"]
+    assert (saved["epochs"], saved["learning_rate"]) == (2, 0.05)
+
+
+def test_the_default_folder_follows_from_the_settings(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (0, 1, 0):
+        assert run("train", "demo", *SMALL, "--set", f"seed={seed}").code == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_a_folder_of_another_run_is_refused_and_left_as_it_was(run: Run, teacher: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in teacher.iterdir() if path.is_file()}
+    result = run("train", "demo", *SMALL, "--set", "seed=7", "--out", teacher)
+    assert_refused(result, "belongs to another run", "seed 0 → 7")
+    after = {path.name: path.stat().st_mtime_ns for path in teacher.iterdir() if path.is_file()}
+    assert {key: after[key] for key in after if key != ".lock"} == {
+        k: before[k] for k in before if k != ".lock"
+    }
+
+
+def test_a_run_goes_on_although_its_teacher_was_moved_but_not_with_another(
+    run: Run, teacher: Path, tmp_path: Path
+) -> None:
+    def train(place: Path) -> Result:
+        student = ["--transform", "shuffle", "--params", "9k", "--out", tmp_path / "student"]
+        return run("train", "demo", *SMALL, *student, "--teacher", place)
+
+    assert train(teacher).code == 0
+    moved = teacher.rename(tmp_path / "moved")
+    assert train(moved).code == 0
+    other = tmp_path / "other"
+    assert run("train", "demo", *SMALL, "--set", "seed=1", "--out", other).code == 0
+    assert_refused(train(other), "belongs to another run", "another teacher")
+
+
+def test_evaluate_agrees_with_the_end_of_training(run: Run, teacher: Path) -> None:
+    result = json.loads((teacher / "result.json").read_text())
+    done = run("evaluate", teacher)
+    assert done.code == 0, done.err
+    right = round(result["test_images"] * (1 - result["test_error"] / 100))
+    assert f"{right:,} of {result['test_images']:,}" in done.text
+    assert f"{result['test_error']:.2f} %" in done.text
+    assert f"{result['params']:,} parameters" in done.text
+
+
+def test_evaluate_takes_a_file_of_weights_with_names_of_its_own(
+    run: Run, teacher: Path, tmp_path: Path
+) -> None:
+    network = us.load(teacher / "model.safetensors", us.create_model("wrn_10_1"))
+    save_file(
+        {f"net.{key}": value for key, value in network.state_dict().items()}, tmp_path / "w.safetensors"
+    )
+    from_run = run("evaluate", teacher)
+    from_file = run("evaluate", tmp_path / "w.safetensors", "--recipe", "demo", "--set", "network=wrn_10_1")
+    assert from_file.code == 0, from_file.err
+    assert from_file.text.split(" on ", 1)[1] == from_run.text.split(" on ", 1)[1]
+    student = us.substitute(network, us.plan(network, "low_rank", ratio=0.2, example=torch.zeros(1, 3, 8, 8)))
+    us.save(student, tmp_path / "student.safetensors")
+    saved = run("evaluate", tmp_path / "student.safetensors", "--recipe", "demo", "--set", "network=wrn_10_1")
+    assert saved.code == 0, saved.err
+
+
+@pytest.mark.usefixtures("teacher")
+def test_runs_lists_every_run_with_how_it_stands(run: Run, tmp_path: Path) -> None:
+    diverged = run("train", "demo", *SMALL, "--set", "learning_rate=1e30", "--out", tmp_path / "wild")
+    assert diverged.code == 1
+    assert "diverged" in diverged.err
+    assert "Traceback" not in diverged.err
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{}")
+    listed = run("runs", tmp_path)
+    assert listed.code == 0
+    lines = {line.split()[0]: line for line in listed.out.splitlines() if line.strip()}
+    assert all(word in lines["teacher"] for word in ("wrn_10_1", "finished", "2/2", "%"))
+    assert "diverged" in lines["wild"]
+    assert "is not the settings of a run" in listed.text
+    assert "wild: " in listed.text
+
+
+def test_a_killed_run_is_stopped_and_goes_on_by_the_same_command(tmp_path: Path, run: Run) -> None:
+    command = [sys.executable, "-m", "understudy", "train", "demo", *SMALL, "--set", "epochs=500", "--out"]
+    folder = tmp_path / "run"
+    process = subprocess.Popen([*command, folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: len(list((folder / "checkpoints").glob("step-*"))) > 0)
+        assert "running" in run("runs", tmp_path).out
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert "stopped" in run("runs", tmp_path).out
+    again = subprocess.Popen([*command, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert again.stderr is not None
+    try:
+        assert again.stderr.readline().startswith("going on from step")
+        again.send_signal(signal.SIGINT)
+        out, _ = again.communicate(timeout=60)
+        assert again.returncode == 130
+        assert "the same command goes on" in out
+    finally:
+        again.kill()
+        again.wait()
+
+
+def wait_for(condition: Any, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_torchrun_trains_with_two_processes_and_writes_once(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"),
+            *("-m", "understudy", "train", "demo", *SMALL, "--set", "epochs=1", "--out", str(folder)),
+        ],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("epoch 1/1") == 1
+    assert done.stdout.count("run: ") == 1
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 1
+    assert json.loads((folder / "status.json").read_text())["status"] == "finished"
+
+
+def test_tensorboard_has_a_point_an_epoch_and_figure(run: Run, tmp_path: Path) -> None:
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="the extra `track` is not installed"
+    )
+    done = run("train", "demo", *SMALL, "--out", tmp_path / "run", "--tensorboard")
+    assert done.code == 0, done.err
+    events = event_accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert {"train/loss", "train/error", "test/error", "test/top5_error", "learning_rate"} <= set(
+        events.Tags()["scalars"]
+    )
+    assert [point.step for point in events.Scalars("test/error")] == [3, 6]
+
+
+def test_tensorboard_without_its_extra_names_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    result = run("train", "demo", *SMALL, "--out", tmp_path / "run", "--tensorboard")
+    assert_refused_last_line(result, "understudy[track]")
+
+
+def assert_refused_last_line(result: Result, word: str) -> None:
+    assert result.code == 2
+    assert "Traceback" not in result.err
+    assert word in result.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dem"], ["no recipe 'dem'", "did you mean demo?", *recipe_names()]),
+        (["demo", "--set", "epoch=3"], ["no setting 'epoch'", "'epochs'"]),
+        (["demo", "--set", "epochs"], ["--set 'epochs' is not NAME=VALUE"]),
+        (["demo", "--set", "epochs=many"], ["epochs is 'many', not a whole number"]),
+        (["demo", "--transform", "low_rank"], ["needs a budget"]),
+        (["demo", "--params", "20k"], ["needs a transform"]),
+        (["demo", "--transform", "low_rank", "--params", "20k"], ["need a teacher"]),
+        (["demo", "--transform", "lowrank", "--params", "20k", "--set", "attention=0"], ["low_rank"]),
+        (["demo", "--transform", "low_rank", "--params", "3", "--set", "attention=0"], ["reachable"]),
+        (["demo", "--teacher", "nowhere"], ["no teacher 'nowhere'"]),
+        (["demo", "--set", "data=digit"], ["did you mean digits?"]),
+        (["demo", "--set", "network=wrn_10"], ["no network 'wrn_10'"]),
+        (["demo", "--set", "batch_size=2000"], ["2000"]),
+        (["demo", "--set", "data=cifar10", "--data", "nowhere"], ["nowhere"]),
+        (["demo", "--set", "data=imagenet"], ["needs a folder"]),
+        (["demo", "--set", "data=cifar10", "--data", "."], ["cifar10 is not there", "--download"]),
+    ],
+)
+def test_bad_input_is_refused_with_the_reason_and_leaves_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("train", *arguments, "--out", tmp_path / "run")
+    assert_refused(result, *words)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", "nowhere"], ["nowhere", "--recipe"]),
+        (["evaluate", "nowhere", "--recipe", "demo"], ["nowhere"]),
+        (["evaluate", "."], ["holds no run"]),
+        (["evaluate", "text.safetensors", "--recipe", "demo"], ["text.safetensors"]),
+        (["runs", "nowhere"], ["no folder nowhere"]),
+        (["runs", "."], ["no run under"]),
+    ],
+)
+def test_what_is_not_there_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.safetensors").write_text("not weights")
+    assert_refused(run(*arguments), *words)
+
+
+def test_empty_data_are_refused(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    for name in (*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin"):
+        (folder / name).touch()
+    result = run("train", "demo", "--set", "data=cifar10", "--data", tmp_path, "--out", tmp_path / "run")
+    assert_refused(result, "data_batch_1.bin", "0")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_teacher_that_does_not_fit_is_refused(run: Run, teacher: Path, tmp_path: Path) -> None:
+    network = us.create_model("wrn_10_2")
+    us.save(network, tmp_path / "wide.safetensors")
+    student = ["--transform", "low_rank", "--params", "20k", "--out", tmp_path / "run"]
+    wide = run("train", "demo", *SMALL, *student, "--teacher", tmp_path / "wide.safetensors")
+    assert_refused(wide, "does not fit wrn_10_1 with 10 classes")
+    us.save(us.create_model("wrn_10_1", classes=7), tmp_path / "seven.safetensors")
+    seven = run("train", "demo", *SMALL, *student, "--teacher", tmp_path / "seven.safetensors")
+    assert_refused(seven, "does not fit wrn_10_1 with 10 classes")
+    (teacher / "status.json").write_text('{"status": "running"}')
+    assert_refused(run("train", "demo", *SMALL, *student, "--teacher", teacher), "is running, not finished")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_fills_at_a_checkpoint_leaves_the_last_one_and_no_scrap(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, steps = Trainer.step, 0
+
+    def step(self: Any, *arguments: Any) -> float:
+        nonlocal steps
+        steps += 1
+        if steps == 4:
+            monkeypatch.setattr("understudy.files.os.fsync", full)
+        return taken(self, *arguments)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Trainer, "step", step)
+    folder = tmp_path / "run"
+    result = run("train", "demo", *SMALL, "--out", folder)
+    assert_refused_last_line(result, "No space left on device")
+    assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == [
+        "step-000000002.safetensors",
+        "step-000000003.safetensors",
+    ]
+    assert leftovers(folder) == []
+    monkeypatch.undo()
+    done = run("train", "demo", *SMALL, "--out", folder)
+    assert done.code == 0, done.err
+    assert "going on from step 3" in done.err

@@ -339,3 +339,43 @@ def test_a_disk_that_fills_at_a_checkpoint_leaves_the_last_one_and_no_scrap(
     done = run("train", "demo", *SMALL, "--out", folder)
     assert done.code == 0, done.err
     assert "going on from step 3" in done.err
+
+
+@pytest.mark.parametrize("what", ["network", "teacher"])
+def test_a_wrong_number_of_classes_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "seven.py").write_text(
+        "import understudy as us\n"
+        "def make(pretrained=True):\n    return us.create_model('wrn_10_1', classes=7)\n"
+    )
+    settings = [f"{what}=seven:make", "attention=0", "distillation=0.5"]
+    flags = [word for setting in settings for word in ("--set", setting)]
+    result = run("train", "demo", *SMALL, *flags, "--out", tmp_path / "run")
+    assert_refused(result, "digits has 10 classes, but the network 7 outputs")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_timm_network_gets_the_classes_of_the_data(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("timm", reason="the extra `vision` is not installed")
+    settings = ["network=timm:test_resnet.r160_in1k", "train_images=32", "epochs=1", "batch_size=16"]
+    flags = [word for setting in settings for word in ("--set", setting)]
+    done = run("train", "demo", *flags, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+
+
+def test_pretrained_weights_that_cannot_be_had_are_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timm = pytest.importorskip("timm", reason="the extra `vision` is not installed")
+
+    def create(name: str, *, pretrained: bool) -> None:
+        assert (name, pretrained) == ("resnet18", True)
+        raise RuntimeError("no route to host")
+
+    monkeypatch.setattr(timm, "create_model", create)
+    student = ["--transform", "low_rank", "--params", "20k", "--teacher", "timm:resnet18"]
+    result = run("train", "demo", *SMALL, *student, "--out", tmp_path / "run")
+    assert_refused(result, "the weights of timm:resnet18 cannot be had: no route to host")

@@ -482,7 +482,7 @@ def test_a_teacher_that_is_missing_unfinished_or_does_not_fit_is_named(tmp_path:
 
 
 def test_a_teacher_for_other_classes_is_named(teacher: Path) -> None:
-    with pytest.raises(RunError, match="does not fit 100 classes"):
+    with pytest.raises(RunError, match="does not fit wrn_10_1 with 100 classes"):
         networks_module.load_teacher(recipe(teacher=str(teacher)), 100)
 
 

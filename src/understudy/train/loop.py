@@ -23,7 +23,14 @@ from understudy.cost import cost
 from understudy.data import Augment, DataSet
 
 from .divergence import DivergedError, check_finite
-from .networks import load_teacher, make_student, make_student_plan, read_inputs, without_auxiliary
+from .networks import (
+    check_outputs,
+    load_teacher,
+    make_student,
+    make_student_plan,
+    read_inputs,
+    without_auxiliary,
+)
 from .processes import join
 from .recipe import Recipe
 from .run import Run
@@ -72,6 +79,9 @@ def train(
     teacher = load_teacher(recipe, classes)
     plan = make_student_plan(recipe, classes, example)
     network = make_student(recipe, classes, plan, teacher).to(processes.device)
+    check_outputs(network, data)
+    if teacher is not None and recipe.distillation:
+        check_outputs(teacher, data)
 
     if processes.is_first:
         run = Run.open(out, recipe, inputs)

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from understudy.checkpoint import is_saved, load
+from understudy.data import DataSet
 from understudy.files import digest
-from understudy.models import create_model
+from understudy.models import UnknownModelError, create_model
 from understudy.nets import Darts
 from understudy.plan import Plan
 from understudy.planner import plan as make_plan
 from understudy.substitute import substitute
+from understudy.trace import trace
 from understudy.weights import load_weights
 
 from .recipe import Recipe
@@ -23,7 +25,9 @@ from .run import Run, RunError
 
 def dense_network(recipe: Recipe, classes: int, *, training: bool) -> nn.Module:
     """The recipe's network with the data's classes, and its auxiliary head when it is trained with one."""
-    options: dict[str, object] = {} if ":" in recipe.network else {"classes": classes}
+    source = recipe.network.partition(":")[0] if ":" in recipe.network else ""
+    key = {"": "classes", "timm": "num_classes", "torchvision": "num_classes"}.get(source)
+    options: dict[str, object] = {key: classes} if key else {}
     if training and recipe.auxiliary:
         options["auxiliary"] = True
     generator = torch.random.get_rng_state()
@@ -76,15 +80,30 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
     if path.exists():
         teacher = load_trained(path, recipe, classes)
     elif ":" in recipe.teacher:
-        source = recipe.teacher.partition(":")[0]
-        teacher = create_model(
-            recipe.teacher, **{"weights": "DEFAULT"} if source == "torchvision" else {"pretrained": True}
-        )
+        teacher = _pretrained(recipe.teacher)
     else:
         raise RunError(
             f"no teacher {recipe.teacher!r}: neither a run folder, nor a file of weights, nor timm:NAME"
         )
     return teacher.eval().requires_grad_(False)
+
+
+def _pretrained(name: str) -> nn.Module:
+    source = name.partition(":")[0]
+    try:
+        return create_model(
+            name, **{"weights": "DEFAULT"} if source == "torchvision" else {"pretrained": True}
+        )
+    except (UnknownModelError, ImportError):
+        raise
+    except Exception as error:  # whatever a library raises without a network
+        raise RunError(f"the weights of {name} cannot be had: {error}") from error
+
+
+def check_outputs(network: nn.Module, data: DataSet) -> None:
+    """Raise a ValueError unless the network tells as many classes apart as the data have."""
+    for shape in trace(network, data.example).outputs[""]:
+        data.check_classes(shape[-1])
 
 
 def load_trained(path: Path, recipe: Recipe, classes: int) -> nn.Module:

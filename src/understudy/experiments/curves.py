@@ -1,0 +1,101 @@
+"""What a report shows without training: knobs against parameters, wasted hash buckets, ACDC against dense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..models import create_model
+from ..planner import plan
+from ..sites import Sites, sites
+from ..transforms import Acdc, Hashed, transforms
+
+_STEPS = 21
+_WIDTHS = tuple(round(2 ** (exponent / 4)) for exponent in range(4 * 5, 4 * 12 + 1))  # 32 to 4096
+_MEASURED_RATIOS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def curves(network: str, *, exclude: Sequence[str] | None = None, layers: int = 12) -> dict[str, Any]:
+    """Plain numbers for the three figures of `understudy.report` that need no training.
+
+    `exclude` is as for `sites`: what the sweep leaves dense. `layers` is the depth of ACDC.
+    """
+    with torch.device("meta"):
+        survey = sites(create_model(network), exclude=exclude)
+    return {
+        "knob_params": knob_params(network, survey),
+        "hash_buckets": hash_buckets(),
+        "width_mult_adds": width_mult_adds(layers),
+    }
+
+
+def knob_params(network: str, survey: Sites) -> dict[str, Any]:
+    """Appendix B: parameters of the network at each normalised knob, and the range that all can reach."""
+    scale = [step / (_STEPS - 1) for step in range(_STEPS)]
+    reached = {
+        name: [plan(survey, name, scale=value).params for value in scale]
+        for name in transforms()
+        if name != "dense"
+    }
+    return {
+        "network": network,
+        "dense": survey.params,
+        "scale": scale,
+        "transforms": reached,
+        "support": [
+            max(min(params) for params in reached.values()),
+            min(max(params) for params in reached.values()),
+        ],
+    }
+
+
+def hash_buckets(in_features: int = 256, out_features: int = 256) -> dict[str, Any]:
+    """Appendix A: the share of weights that no entry reads, in theory and in matrices that were drawn."""
+    ratio = [step / 50 for step in range(1, 51)]
+    measured: dict[str, list[float]] = {"independent": [], "balanced": []}
+    for value in _MEASURED_RATIOS:
+        weights = Hashed.knob_at(in_features, out_features, value)
+        for indexing, shares in measured.items():
+            drawn = Hashed(in_features, out_features, weights, indexing=indexing)  # type: ignore[arg-type]
+            shares.append(drawn.unused_share())
+    return {
+        "in_features": in_features,
+        "out_features": out_features,
+        "ratio": ratio,
+        "theory": [math.exp(-1 / value) for value in ratio],
+        "measured_ratio": list(_MEASURED_RATIOS),
+        **measured,
+    }
+
+
+def width_mult_adds(layers: int = 12) -> dict[str, Any]:
+    """Mult-adds of one vector through a square map, and the width from which ACDC needs fewer than dense."""
+    return {
+        "layers": layers,
+        "width": list(_WIDTHS),
+        "dense": [width * width for width in _WIDTHS],
+        "acdc": [_acdc(width, layers) for width in _WIDTHS],
+        "acdc_published": [_acdc_published(width, layers) for width in _WIDTHS],
+        "crossover": _crossover(_acdc, layers),
+        "crossover_published": _crossover(_acdc_published, layers),
+    }
+
+
+def _acdc(width: int, layers: int) -> int:
+    """As counted, without what is done once a call."""
+    return Acdc.mult_adds(width, width, layers, 2) - Acdc.mult_adds(width, width, layers, 1)
+
+
+def _acdc_published(width: int, layers: int) -> int:
+    """The paper's estimate, L (4N + 5N log2 N)."""
+    return round(layers * (4 * width + 5 * width * math.log2(width)))
+
+
+def _crossover(mult_adds: Callable[[int, int], int], layers: int) -> int | None:
+    """The first width from which on the structure needs fewer mult-adds than N², in the range drawn."""
+    dearer = [width for width in range(_WIDTHS[0], _WIDTHS[-1] + 1) if mult_adds(width, layers) >= width**2]
+    first = dearer[-1] + 1 if dearer else _WIDTHS[0]
+    return first if first <= _WIDTHS[-1] else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import whole_file
-from .labels import Box, place_labels
+from ..quantities import format_count
+from .labels import Box, Point, place_labels
 from .style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 INK, GREY, RULE = "#1a1a1a", "#6b6b6b", "#d9d9d9"
@@ -77,22 +81,40 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def new_figure(height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of column width and its axes, one below the other; no global state."""
+def new_figure(height: float, rows: Sequence[float] = (1,)) -> tuple[Figure, list[Axes]]:
+    """A figure of column width and its axes, one below the other, of relative heights; no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = [figure.add_subplot(rows, 1, row + 1) for row in range(rows)]
+    grid = figure.add_gridspec(len(rows), 1, height_ratios=rows)
+    axes = [figure.add_subplot(grid[row]) for row in range(len(rows))]
     for ax in axes:
         ax.grid(color=RULE, linewidth=0.5, zorder=0)
         ax.set_axisbelow(True)
     return figure, axes
 
 
+def log_axis(axis: Axis) -> None:
+    """A logarithmic axis with ticks such as 20k, 50k, 100k; few decades get more of them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    steps = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
+    axis.set_minor_locator(NullLocator())
+
+
+def tick_text(value: float) -> str:
+    """20000 → `20k`."""
+    return format_count(round(value)).replace(".00", "").replace(".0", "") if value >= 1 else f"{value:g}"
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Both files, without a date or a version in them."""
+    settle(figure)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     for path, metadata in zip(paths, ({"Date": None, "Creator": None}, {"Software": None}), strict=True):
         with whole_file(path) as temporary:
@@ -100,17 +122,39 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
+def settle(figure: Figure) -> None:
+    """Fit everything into the figure, once: from then on no point moves."""
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+
+
 def file_name(*parts: str) -> str:
     """A name that any file system takes, whatever a network is called."""
     return "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", part).strip("-.") or "unnamed" for part in parts)
 
 
-def label_points(figure: Figure, ax: Axes, texts: Sequence[tuple[str, float, float]]) -> list[Box]:
-    """Write each text near its point, where there is room; gives the boxes, in pixels."""
-    figure.canvas.draw()  # settles the layout, which decides where points are
-    figure.set_layout_engine("none")
+def label_points(
+    figure: Figure,
+    ax: Axes,
+    texts: Sequence[tuple[str, float, float]],
+    *,
+    points: Sequence[Point] = (),
+    line: Sequence[Point] = (),
+) -> list[Box]:
+    """Write each text near its point, where there is room; gives the boxes, in pixels.
+
+    No text covers one of the other `points`, or the `line` through some corners.
+    """
+    settle(figure)
     pixels = figure.dpi / 72
-    anchors = [tuple(map(float, ax.transData.transform((x, y)))) for _, x, y in texts]
+
+    def pixel(x: float, y: float) -> Point:
+        across, up = ax.transData.transform((x, y))
+        return float(across), float(up)
+
+    anchors = [pixel(x, y) for _, x, y in texts]
+    corners = [pixel(x, y) for x, y in line]
     sizes = []
     for text, _, _ in texts:
         extent = (made := figure.text(0, 0, text, fontsize=6.5, parse_math=False)).get_window_extent()
@@ -118,13 +162,19 @@ def label_points(figure: Figure, ax: Axes, texts: Sequence[tuple[str, float, flo
         made.remove()
     frame = ax.get_window_extent()
     bounds = Box(frame.x0, frame.y0, frame.x1, frame.y1)
-    boxes = place_labels([(x, y) for x, y in anchors], sizes, bounds, marker=3.5 * pixels)
+    boxes = place_labels(
+        anchors,
+        sizes,
+        bounds,
+        points=[pixel(x, y) for x, y in points],
+        lines=list(itertools.pairwise(corners)),
+        marker=3.2 * pixels,
+    )
     for (text, x, y), anchor, box in zip(texts, anchors, boxes, strict=True):
         if box is None:
             continue
-        far = abs(box.nearest(anchor)[0] - anchor[0]) + abs(box.nearest(anchor)[1] - anchor[1]) > 16 * pixels
         nearest = box.nearest(anchor)
-        if far:
+        if math.dist(nearest, anchor) > 12 * pixels:
             ax.annotate(
                 "", (x, y), xytext=_offset(nearest, anchor, pixels), textcoords="offset points",
                 arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 3},
@@ -136,7 +186,7 @@ def label_points(figure: Figure, ax: Axes, texts: Sequence[tuple[str, float, flo
     return [box for box in boxes if box is not None]
 
 
-def _offset(place: tuple[float, float], anchor: tuple[float, float], pixels: float) -> tuple[float, float]:
+def _offset(place: Point, anchor: Point, pixels: float) -> Point:
     return (place[0] - anchor[0]) / pixels, (place[1] - anchor[1]) / pixels
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .canvas import GREY, INK, drawing, file_name, label_points, marked, new_figure, save
+from .canvas import GREY, INK, drawing, file_name, label_points, log_axis, marked, new_figure, save
 from .cells import Cell
 from .groups import Ablation, Group, Task
 from .method_figures import method_figures
 from .pareto import front
 from .published import published
-from .style import style_key, styles
+from .style import Style, style_key, styles
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_LABELS = 40
+MOST_BARS = 24
 
 
 def error_figure(
@@ -33,16 +36,17 @@ def error_figure(
         return None
     figure, (ax,) = new_figure(3.9)
     looks = styles(style_key(group.first) for group, _, _ in points)
+    few = len(points) <= MOST_LABELS
     ax.set_xscale("log")
     ax.set_xlabel(label)
     ax.set_ylabel("top-1 test error, %")
-    ax.set_title(task.label, loc="left")
+    ax.set_title(task.label, loc="left", parse_math=False)
     for key, look in looks.items():
         mine = [(x, error) for group, x, error in points if style_key(group.first) == key]
         ax.errorbar(
             [x for x, _ in mine],
             [error.mean for _, error in mine],
-            yerr=[error.deviation or 0.0 for _, error in mine],
+            yerr=[error.deviation or 0.0 for _, error in mine] if few else None,
             **marked(look),
             linestyle="none",
             label=key,
@@ -59,6 +63,7 @@ def error_figure(
         zorder=2,
         label="Pareto front",
     )
+    log_axis(ax.xaxis)
     others = [(point, getattr(point, field)) for point in published(task.network, task.data)]
     for source, colour in (("paper", INK), ("literature", GREY)):
         mine_published = [(x, point.top1) for point, x in others if point.source == source and x]
@@ -68,15 +73,31 @@ def error_figure(
                     markeredgewidth=0.7, label=f"published, {source}", zorder=2)  # fmt: skip
     figure.legend(loc="outside lower center", ncols=4)
     priority = best + [index for index in range(len(points)) if index not in best]
-    chosen = priority if len(points) <= MOST_LABELS else best[:MOST_LABELS]
+    chosen = priority if few else best[:MOST_LABELS]
     texts = [(points[i][0].label, points[i][1], points[i][2].mean) for i in chosen]
     texts += [(point.label, x, point.top1) for point, x in others if x]
-    label_points(figure, ax, texts)
+    corners = [(points[index][1], points[index][2].mean) for index in best]
+    label_points(
+        figure,
+        ax,
+        texts,
+        points=[(x, error.mean) for _, x, error in points],
+        line=[corner for step in zip(corners, _before(corners), strict=True) for corner in step[::-1]],
+    )
     return figure
 
 
+def _before(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Where a front of steps turns just before each of its points: under it, at the level of the last one."""
+    levels = [corners[0][1], *(error for _, error in corners)]
+    return [(cost, level) for (cost, _), level in zip(corners, levels, strict=False)]
+
+
 def ablation_figure(rows: Sequence[Ablation]) -> Figure | None:
-    """Differences in error, a bar for each setting and a panel for each factor; below 0 the factor helps."""
+    """Differences in error, a panel for each factor; left of 0 the factor helps.
+
+    Each setting has a bar of its own or, where these are too many, a marker in the row of its transform.
+    """
     factors = [
         (factor, mine)
         for factor in dict.fromkeys(row.factor for row in rows)
@@ -84,26 +105,12 @@ def ablation_figure(rows: Sequence[Ablation]) -> Figure | None:
     ]
     if not factors:
         return None
-    count = sum(len(mine) for _, mine in factors)
-    figure, axes = new_figure(0.55 * len(factors) + 0.4 + 0.17 * count, rows=len(factors))
     looks = styles(row.transform for row in rows)
-    several = len({row.task for row in rows}) > 1
+    few = sum(len(mine) for _, mine in factors) <= MOST_BARS
+    lines = [len(mine) if few else len({row.transform for row in mine}) for _, mine in factors]
+    figure, axes = new_figure(0.45 * len(factors) + 0.35 + (0.17 if few else 0.3) * sum(lines), lines)
     for ax, (factor, mine) in zip(axes, factors, strict=True):
-        ax.get_subplotspec().get_gridspec().set_height_ratios([len(each) for _, each in factors])
-        places = range(len(mine))
-        differences = [row.difference for row in mine if row.difference is not None]
-        ax.barh(
-            places,
-            [difference.mean for difference in differences],
-            xerr=[difference.deviation or 0.0 for difference in differences],
-            color=[looks[row.transform].light for row in mine],
-            height=0.62,
-            error_kw={"elinewidth": 0.8, "ecolor": INK},
-            zorder=3,
-        )
-        names = [f"{row.label} ({row.task.label})" if several else row.label for row in mine]
-        ax.set_yticks(list(places), names, parse_math=False)
-        ax.set_ylim(len(mine) - 0.5, -0.5)
+        (_bars if few else _dots)(ax, mine, looks)
         ax.axvline(0, color=INK, linewidth=0.8, zorder=4)
         ax.grid(axis="y", visible=False)
         ax.set_title(f"Effect of {factor}", loc="left")
@@ -111,30 +118,69 @@ def ablation_figure(rows: Sequence[Ablation]) -> Figure | None:
     return figure
 
 
+def _bars(ax: Axes, rows: Sequence[Ablation], looks: Mapping[str, Style]) -> None:
+    differences = [row.difference for row in rows if row.difference is not None]
+    ax.barh(
+        range(len(rows)),
+        [difference.mean for difference in differences],
+        xerr=[difference.deviation or 0.0 for difference in differences],
+        color=[looks[row.transform].light for row in rows],
+        height=0.62,
+        error_kw={"elinewidth": 0.8, "ecolor": INK},
+        zorder=3,
+    )
+    several = len({row.task for row in rows}) > 1
+    names = [f"{row.label} ({row.task.label})" if several else row.label for row in rows]
+    ax.set_yticks(range(len(rows)), names, parse_math=False)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+
+
+def _dots(ax: Axes, rows: Sequence[Ablation], looks: Mapping[str, Style]) -> None:
+    keys = [key for key in looks if any(row.transform == key for row in rows)]
+    for line, key in enumerate(keys):
+        mine = [row.difference for row in rows if row.transform == key and row.difference is not None]
+        places = [line + 0.6 * ((number + 0.5) / len(mine) - 0.5) for number in range(len(mine))]
+        ax.errorbar(
+            [difference.mean for difference in mine],
+            places,
+            xerr=[difference.deviation or 0.0 for difference in mine],
+            **marked(looks[key]),
+            linestyle="none",
+            elinewidth=0.5,
+            zorder=3,
+        )
+    ax.set_yticks(range(len(keys)), keys, parse_math=False)
+    ax.set_ylim(len(keys) - 0.5, -0.5)
+
+
 def learning_figure(cells: Sequence[Cell], task: Task) -> Figure | None:
-    """Test error by epoch, a line for each cell, coloured by transform."""
-    drawn = [cell for cell in cells if any(point.test_error is not None for point in cell.curve)]
-    if not drawn:
+    """Test error by epoch: a line for each cell or, of many, the mean of each transform in its range."""
+    found: dict[str, list[dict[int, float]]] = {}
+    for cell in cells:
+        points = {point.epoch + 1: point.test_error for point in cell.curve if point.test_error is not None}
+        if points:
+            found.setdefault(style_key(cell), []).append(points)
+    if not found:
         return None
     figure, (ax,) = new_figure(3.4)
-    looks = styles(style_key(cell) for cell in drawn)
-    seen: set[str] = set()
-    for cell in drawn:
-        key = style_key(cell)
-        points = [(point.epoch + 1, point.test_error) for point in cell.curve if point.test_error is not None]
-        ax.plot(
-            [epoch for epoch, _ in points],
-            [error for _, error in points],
-            color=looks[key].light,
-            linewidth=1.6 if key == "teacher" else 0.9,
-            alpha=1.0 if key == "teacher" or len(drawn) <= 12 else 0.6,
-            label=None if key in seen else key,
-        )
-        seen.add(key)
+    few = sum(map(len, found.values())) <= MOST_BARS
+    for key, look in styles(found).items():
+        for number, points in enumerate(found[key] if few else []):
+            name = {} if number else {"label": key}
+            ax.plot(list(points), list(points.values()), color=look.light, **name)
+        if not few:
+            epochs = sorted({epoch for points in found[key] for epoch in points})
+            errors = [[points[epoch] for points in found[key] if epoch in points] for epoch in epochs]
+            ax.plot(epochs, [statistics.fmean(each) for each in errors], color=look.light, label=key)
+            ax.fill_between(
+                epochs, list(map(min, errors)), list(map(max, errors)), color=look.light, alpha=0.12, linewidth=0
+            )
     ax.set_xlabel("epoch")
     ax.set_ylabel("top-1 test error, %")
-    ax.set_ylim(bottom=0)
-    ax.set_title(task.label, loc="left")
+    if all(error > 0 for curves in found.values() for points in curves for error in points.values()):
+        ax.set_yscale("log")
+        log_axis(ax.yaxis)
+    ax.set_title(f"{task.label}{'' if few else ': means and ranges'}", loc="left", parse_math=False)
     figure.legend(loc="outside lower center", ncols=4)
     return figure
 

@@ -43,10 +43,15 @@ class Statistic:
             return None
         return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
 
-    def text(self, digits: int = 1, sign: bool = False) -> str:
+    def text(self, digits: int = 1, *, sign: bool = False, unit: str = "") -> str:
         """`5.1 ± 0.2 (n=3)`; one value shows no ±."""
-        mean = f"{self.mean:{'+' if sign else ''}.{digits}f}".replace("-", "−")
-        return mean if self.deviation is None else f"{mean} ± {self.deviation:.{digits}f} (n={self.n})"
+        number = self.number(digits, sign=sign) + unit
+        return number if self.deviation is None else f"{number} (n={self.n})"
+
+    def number(self, digits: int = 1, *, sign: bool = False) -> str:
+        """`5.1 ± 0.2`."""
+        mean = f"{self.mean:{'+' if sign else ''},.{digits}f}".replace("-", "−")
+        return mean if self.deviation is None else f"{mean} ± {self.deviation:,.{digits}f}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 Point = tuple[float, float]
+Line = tuple[Point, Point]
 # Directions around a point, the ones read most easily first: right above, left above, ...
 _ANGLES = (45, 135, 315, 225, 90, 270, 0, 180, 22, 158, 338, 202, 67, 113, 293, 247)
-_DISTANCES = (5.0, 9.0, 15.0, 23.0, 33.0, 45.0, 60.0, 80.0)
+_DISTANCES = (3.0, 6.0, 10.0, 15.0, 23.0, 33.0, 45.0, 60.0, 80.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Box:
             and other.high <= self.high
         )
 
+    def holds(self, point: Point) -> bool:
+        """Whether a point is inside."""
+        return self.left <= point[0] <= self.right and self.low <= point[1] <= self.high
+
     def grown(self, margin: float) -> Box:
         """With a margin on every side."""
         return Box(self.left - margin, self.low - margin, self.right + margin, self.high + margin)
@@ -65,19 +70,26 @@ class Box:
 
 
 def place_labels(
-    anchors: Sequence[Point], sizes: Sequence[Point], bounds: Box, *, marker: float = 4.0, gap: float = 1.0
+    anchors: Sequence[Point],
+    sizes: Sequence[Point],
+    bounds: Box,
+    *,
+    points: Sequence[Point] = (),
+    lines: Sequence[Line] = (),
+    marker: float = 4.0,
+    gap: float = 1.0,
 ) -> list[Box | None]:
     """A box of each size near each anchor, earlier ones first; None where there is no room.
 
-    No box covers another, a marker (a square of `marker` around an anchor), or a line from another box to its
-    anchor. All are within the bounds.
+    No box covers another, a marker (a square of `marker` around each anchor and each of `points`), one of the
+    `lines`, or the line from another box to its anchor. All are within the bounds.
     """
     if len(anchors) != len(sizes):
         raise ValueError(f"{len(anchors)} anchors and {len(sizes)} sizes: there must be one size for each")
-    markers = [Box(x, y, x, y).grown(marker) for x, y in anchors]
+    markers = [Box(x, y, x, y).grown(marker) for x, y in dict.fromkeys([*anchors, *points])]
     placed: list[Box | None] = []
     boxes: list[Box] = []
-    lines: list[tuple[Point, Point]] = []
+    taken = list(lines)
     for anchor, size in zip(anchors, sizes, strict=True):
         found = None
         for box in _candidates(anchor, size, marker):
@@ -87,12 +99,13 @@ def place_labels(
                 bounds.contains(box)
                 and not any(wide.overlaps(other) for other in boxes)
                 and not any(box.overlaps(other) for other in markers)
-                and not any(wide.crossed_by(*other) for other in lines)
+                and not any(wide.crossed_by(*other) for other in taken)
                 and not any(other.crossed_by(*line) for other in boxes)
+                and not any(other.crossed_by(*line) for other in markers if not other.holds(anchor))
             ):
                 found = box
                 boxes.append(box)
-                lines.append(line)
+                taken.append(line)
                 break
         placed.append(found)
     return placed

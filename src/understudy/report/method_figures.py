@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .canvas import GREY, INK, label_points, new_figure
+from .canvas import GREY, INK, log_axis, marked, new_figure
 from .style import styles
 
 if TYPE_CHECKING:
@@ -21,12 +21,14 @@ def method_figures(curves: Mapping[str, Any]) -> list[tuple[str, Figure | None]]
 def knob_figure(data: Mapping[str, Any]) -> Figure:
     """Appendix B: parameters of the substituted network against the normalised knob."""
     figure, (ax,) = new_figure(3.4)
-    for key, look in styles(data["transforms"]).items():
-        ax.plot(data["scale"], data["transforms"][key], color=look.light, label=key, drawstyle="default")
+    for number, (key, look) in enumerate(styles(data["transforms"]).items()):
+        params = data["transforms"][key]
+        ax.plot(data["scale"], params, **marked(look), markevery=(number, 6), label=key)
     low, high = data["support"]
     ax.axhspan(low, high, color=GREY, alpha=0.13, linewidth=0, label="all reach")
     ax.axhline(data["dense"], color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="dense")
     ax.set_yscale("log")
+    log_axis(ax.yaxis)
     ax.set_xlim(0, 1)
     ax.set_xlabel("normalised knob")
     ax.set_ylabel("parameters of the network")
@@ -62,18 +64,21 @@ def width_figure(data: Mapping[str, Any]) -> Figure:
     ax.plot(data["width"], data["acdc"], color=look.light, label=f"ACDC, {layers} layers, as counted")
     ax.plot(data["width"], data["acdc_published"], color=look.light, linestyle=(0, (4, 2)),
             label="ACDC, published estimate")  # fmt: skip
-    ax.set_xscale("log", base=2)
+    ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.xaxis.set_major_formatter("{x:g}")
+    log_axis(ax.xaxis)
+    log_axis(ax.yaxis)
     ax.set_xlabel("width N")
     ax.set_ylabel("mult-adds of a vector")
-    texts = []
-    for width in (data["crossover"], data["crossover_published"]):
-        if width is not None:
-            ax.plot([width], [width**2], "o", markersize=5, markerfacecolor="white", color=INK, zorder=4)
-            texts.append((f"N = {width:,}", width, width**2))
+    for name, offset, side in (("crossover", (14, -18), "left"), ("crossover_published", (-14, 16), "right")):
+        if (width := data[name]) is not None:
+            ax.plot([width], [width**2], "o", markersize=4.5, markerfacecolor="white", color=INK, zorder=4)
+            ax.annotate(
+                f"{'published' if side == 'right' else 'counted'}: N = {width:,}", (width, width**2),
+                xytext=offset, textcoords="offset points", ha=side, va="center", fontsize=7,
+                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 3},
+            )  # fmt: skip
     ax.legend(loc="upper left")
-    label_points(figure, ax, texts)
     return figure
 
 

@@ -102,14 +102,14 @@ def _facts(group: Group, cell: Cell) -> list[tuple[str, str]]:
     latency = group.statistic(lambda cell: cell.latency_ms)
     seconds = group.statistic(lambda cell: cell.seconds)
     facts = [
-        ("top-1 error", f"{error.text(2)} %" if error else ""),
-        ("top-5 error", f"{top5.text(2)} %" if top5 else ""),
+        ("top-1 error", error.text(2, unit=" %") if error else ""),
+        ("top-5 error", top5.text(2, unit=" %") if top5 else ""),
         ("parameters", "" if cell.params is None else f"{cell.params:,}"),
         ("mult-adds", "" if cell.mult_adds is None else format_count(cell.mult_adds)),
         ("ideal mult-adds", "" if cell.ideal_mult_adds is None else format_count(cell.ideal_mult_adds)),
         ("on disk", "" if cell.bytes is None else format_bytes(cell.bytes)),
         ("images/s", rate.text(0) if rate else ""),
-        ("latency", f"{latency.text(2)} ms" if latency else ""),
+        ("latency", latency.text(2, unit=" ms") if latency else ""),
         ("role", cell.role),
         ("network", cell.network),
         ("data", cell.data),
@@ -119,7 +119,7 @@ def _facts(group: Group, cell: Cell) -> list[tuple[str, str]]:
         ("decay", cell.decay if student else ""),
         ("seeds", ", ".join(str(each.seed) for each in group.cells)),
         ("status", group.status),
-        ("training", f"{seconds.text(0)} s" if seconds else ""),
+        ("training", seconds.text(0, unit=" s") if seconds else ""),
         ("commit", cell.commit[:12]),
         ("machine", cell.machine),
         ("cells", ", ".join(each.name for each in group.cells)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from .cells import Cell
 
@@ -50,8 +50,3 @@ def styles(keys: Iterable[str]) -> dict[str, Style]:
     made = {key: style for key, style in _KNOWN.items() if key in present}
     others = sorted(present - set(_KNOWN))
     return made | {key: _OTHERS[number % len(_OTHERS)] for number, key in enumerate(others)}
-
-
-def styles_of(cells: Sequence[Cell]) -> dict[str, Style]:
-    """The styles of a report's cells."""
-    return styles(style_key(cell) for cell in cells)

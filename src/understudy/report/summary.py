@@ -50,7 +50,7 @@ def tiles(groups: Sequence[Group], task: Task) -> list[Tile]:
     if substitutes:
         best = mine[min(substitutes)[1]]
         assert best.error is not None
-        made.append(Tile("Best substitute", f"{best.error.text(2)} %", best.label))
+        made.append(Tile("Best substitute", f"{best.error.number(2)}\N{NO-BREAK SPACE}%", best.label + _seeds(best)))
     teacher = teacher_of(groups, task)
     reference = teacher.first.params if teacher else None
     smallest = smallest_close(groups, task)
@@ -61,16 +61,21 @@ def tiles(groups: Sequence[Group], task: Task) -> list[Tile]:
             Tile(
                 f"Smallest within {CLOSE:g} point of the teacher",
                 format_count(params),
-                f"{share}{smallest.label}",
+                f"{share}{smallest.label}{_seeds(smallest)}",
             )
         )
     elif teacher is not None and teacher.error is not None:
         made.append(Tile(f"Smallest within {CLOSE:g} point of the teacher", "none", "no substitute is so near"))
     if teacher is not None and teacher.error is not None:
         size = f"{format_count(reference)} parameters" if reference else ""
-        made.append(Tile(f"Teacher, {teacher.first.network}", f"{teacher.error.text(2)} %", size))
+        label = f"Teacher, {teacher.first.network}"
+        made.append(Tile(label, f"{teacher.error.number(2)}\N{NO-BREAK SPACE}%", size + _seeds(teacher)))
     made.append(_progress(cells))
     return made
+
+
+def _seeds(group: Group) -> str:
+    return f", n={len(group.finished)}" if len(group.finished) > 1 else ""
 
 
 def _progress(cells: Sequence[Cell]) -> Tile:

@@ -221,4 +221,4 @@ def _value(value: float | None, digits: int) -> Entry:
 def _statistic(statistic: Statistic | None, digits: int, sign: bool = False) -> Entry:
     if statistic is None:
         return Entry(NOTHING)
-    return Entry(statistic.text(digits, sign), statistic.mean)
+    return Entry(statistic.text(digits, sign=sign), statistic.mean)

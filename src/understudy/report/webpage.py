@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from typing import Any
+from urllib.parse import quote
 
 from .cells import Cell
 from .groups import Ablation, Group, Task
 from .page_data import embedded_json, page_data
 from .published import published_notes
-from .style import Style, style_key, styles_of
+from .style import Style, style_key, styles
 from .summary import counts, tiles
 from .tables import Entry, Table, ablation_table, cell_table, failure_table, group_table, published_table
 
@@ -33,7 +34,8 @@ def page(
 ) -> str:
     """The whole document; `files` are linked by their paths relative to it, `notes` are shown above them."""
     tasks = list(dict.fromkeys(group.task for group in groups))
-    looks = styles_of(cells)
+    drawn = ((curves or {}).get("knob_params") or {}).get("transforms", ())
+    looks = styles([*(style_key(cell) for cell in cells), *drawn])
     style = _file("page.css") + _series_css(looks)
     script = "(() => {\n" + "\n".join(_file(name) for name in _SCRIPTS) + "})();\n"
     policy = (
@@ -209,5 +211,13 @@ def _published(task: Task, groups: Sequence[Group], number: int) -> str:
 
 def _files(files: Sequence[str], notes: Sequence[str]) -> str:
     said = "".join(f"<p class='lead'>{escape(note)}</p>" for note in notes)
-    links = "".join(f"<li><a href='{escape(file)}'>{escape(file)}</a></li>" for file in files)
+    kinds: dict[str, list[str]] = {}
+    for file in files:
+        kinds.setdefault(file.rpartition(".")[0], []).append(file)
+    links = "".join(
+        f"<li>{escape(stem.rpartition('/')[2])} "
+        + " ".join(f"<a href='{quote(file)}'>{escape(file.rpartition('.')[2])}</a>" for file in same)
+        + "</li>"
+        for stem, same in kinds.items()
+    )
     return f"{said}<ul class='files'>{links}</ul>"

@@ -96,8 +96,9 @@ function drawChart(data, state, holder, hooks) {
   } else {
     [lowX, highX] = [0, highX * 1.06];
   }
+  const best = paretoFront(ours).map((i) => ours[i]);
   const spread = (point) => (point.group && point.group.deviation) || 0;
-  const reached = all.flatMap((point) => [point.y - spread(point), point.y + spread(point)]);
+  const reached = all.map((point) => point.y).concat(best.flatMap((point) => [point.y - spread(point), point.y + spread(point)]));
   let [lowY, highY] = extent(reference === null ? reached : [...reached, reference]);
   const margin = Math.max(0.08 * (highY - lowY), 0.1);
   [lowY, highY] = [Math.max(0, lowY - margin), highY + margin];
@@ -109,7 +110,8 @@ function drawChart(data, state, holder, hooks) {
   frame(svg, box, x, y, { x: axis.unit, y: "" }, { x: `${axis.title}${state.scale === "log" ? ", log" : ""}`, y: "top-1 test error, %" });
   const obstacles = all.map((point) => {
     const [px, py] = [x.at(point.x), y.at(point.y)];
-    return { left: px - 6, right: px + 6, top: py - 6, bottom: py + 6 };
+    const size = point.group && data.series[point.series].marker === "star" ? 10 : 6;
+    return { left: px - size, right: px + size, top: py - size, bottom: py + size };
   });
   if (reference !== null) {
     const level = y.at(reference);
@@ -118,9 +120,18 @@ function drawChart(data, state, holder, hooks) {
     svg.append(text);
     const { x: left, y: top, width: w, height: h } = text.getBBox();
     obstacles.push({ left, top, right: left + w, bottom: top + h });
+    obstacles.push({ left: box.left, right: box.right, top: level - 1, bottom: level + 1 });
   }
-  const best = paretoFront(ours).map((i) => ours[i]);
+  for (const point of best.filter(spread)) {
+    const [across, reach] = [x.at(point.x), Math.abs(y.at(0) - y.at(spread(point)))];
+    obstacles.push({ left: across - 1, right: across + 1, top: y.at(point.y) - reach, bottom: y.at(point.y) + reach });
+  }
   if (best.length > 1) {
+    best.slice(1).forEach((point, i) => {
+      const [fromX, fromY, toX, toY] = [x.at(best[i].x), y.at(best[i].y), x.at(point.x), y.at(point.y)];
+      obstacles.push({ left: fromX, right: toX, top: fromY - 1, bottom: fromY + 1 });
+      obstacles.push({ left: toX - 1, right: toX + 1, top: fromY, bottom: toY });
+    });
     const steps = best.slice(1).map((point) => `H${x.at(point.x).toFixed(1)}V${y.at(point.y).toFixed(1)}`).join("");
     svg.append(shape("path", { class: "front", d: `M${x.at(best[0].x).toFixed(1)} ${y.at(best[0].y).toFixed(1)}${steps}` }));
   }
@@ -135,7 +146,7 @@ function drawChart(data, state, holder, hooks) {
   for (const point of [...ours].sort((a, b) => best.includes(a) - best.includes(b))) {
     const { marker: name } = data.series[point.series];
     const place = shape("g", {
-      class: `point series-${point.series}`,
+      class: `point series-${point.series}${best.includes(point) ? " best" : ""}`,
       transform: `translate(${x.at(point.x).toFixed(1)} ${y.at(point.y).toFixed(1)})`,
       "data-index": point.index,
     });

@@ -38,9 +38,13 @@ function hideTooltip() {
   for (const place of holder.querySelectorAll(".point.active")) place.classList.remove("active");
 }
 
+// Settings that the facts of a cell say already.
+const REPEATED = new Set("network data transform params mult_adds ratio attention taps decay teacher".split(" "));
+const UNTOLD = new Set(["cells", "machine", "commit", "training"]);
+
 function groupFacts(group) {
-  const varied = Object.entries(group.settings).filter(([name]) => !group.facts.some(([other]) => other === name));
-  return group.facts.filter(([name]) => name !== "cells" && name !== "machine").concat(varied.slice(0, 6));
+  const varied = Object.entries(group.settings).filter(([name]) => !REPEATED.has(name));
+  return group.facts.filter(([name]) => !UNTOLD.has(name)).concat(varied.slice(0, 6));
 }
 
 function showDetail(index) {

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import understudy as us
 from measure import write
 from understudy.quantities import format_count
+from understudy.report import published
 from understudy.tables import table
 from understudy.trace import Example
 
@@ -32,14 +33,9 @@ BUDGETS = {
 }
 # WRN-50-2: parameters and mult-adds as published
 PUBLISHED = {
-    ("low_rank", "17.6M"): (17.55e6, 2.83e9),
-    ("low_rank", "4.35M"): (4.35e6, 0.53e9),
-    ("hashed", "17.6M"): (17.61e6, 4.86e9),
-    ("hashed", "4.35M"): (4.35e6, 4.86e9),
-    ("tensor_train", "17.6M"): (17.58e6, 4.86e9),
-    ("tensor_train", "4.35M"): (4.34e6, 4.86e9),
-    ("shuffle", "17.6M"): (17.72e6, 3.22e9),
-    ("shuffle", "4.35M"): (6.04e6, 0.91e9),
+    (point.transform, point.budget): (point.params, point.mult_adds)
+    for point in published("wrn_50_2", "imagenet")
+    if point.transform
 }
 
 
@@ -115,7 +111,7 @@ def show(network: str, result: dict[str, Any]) -> None:
         if "unreachable" in cell:
             rows.append((cell["budget"], cell["transform"], "out of reach", "", "", "", "", "", ""))
             continue
-        published = cell.get("published_mult_adds")
+        mult_adds = cell.get("published_mult_adds")
         rows.append(
             (
                 cell["budget"],
@@ -125,8 +121,8 @@ def show(network: str, result: dict[str, Any]) -> None:
                 format_count(cell["mult_adds"] + relu),
                 format_count(cell["ideal_mult_adds"]),
                 format_count(cell["matrix_mult_adds"]),
-                f"{cell['published_params'] / 1e6:.2f}M" if published else "",
-                format_count(int(published)) if published else "",
+                format_count(cell["published_params"]) if mult_adds else "",
+                format_count(mult_adds) if mult_adds else "",
             )
         )
     Console(width=140).print(

@@ -109,11 +109,28 @@ def test_nobody_imports_the_command(path: Path) -> None:
         ("plan", {"budget", "layers", "quantities", "sites", "tables", "trace", "transforms"}),
         ("sites", {"layers", "quantities", "tables", "trace"}),
         ("substitute", {"geometry", "layers", "plan", "sites", "transforms"}),
+        ("files", set()),
     ],
 )
 def test_imports_point_one_way(module: str, allowed: set[str]) -> None:
     used = {name.split(".")[1] for name in ours(imports(ROOT / f"{module}.py")) if name.count(".")}
     assert used <= allowed
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "report").rglob("*.py")), ids=identify)
+def test_the_report_needs_no_torch(path: Path) -> None:
+    used = imports(path)
+    assert "torch" not in {name.split(".")[0] for name in used}
+    others = {name.split(".")[1] for name in ours(used) if name.count(".")}
+    assert others <= {"report", "quantities", "files"}  # which import nothing of ours
+    assert not any(
+        within(name, "torch") for module in ("quantities", "files") for name in imports(ROOT / f"{module}.py")
+    )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "report").rglob("*.py")), ids=identify)
+def test_the_report_imports_its_plotting_where_it_is_used(path: Path) -> None:
+    assert "matplotlib" not in {name.split(".")[0] for name in imports(path, top_level(path))}
 
 
 def test_no_two_modules_import_each_other() -> None:

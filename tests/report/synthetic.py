@@ -154,7 +154,12 @@ def student(
     mult_adds = round(base["costs"]["mult_adds"] * (share * dice.uniform(0.6, 1.2)) ** 0.8)
     error = 2.2 + 1.6 * (-math.log(share)) ** 0.9 * dice.uniform(0.5, 1.2)
     error += 0.8 * (not settings.get("attention", 10.0)) - 0.3 * (settings.get("decay") == "none")
-    costs = {"params": params, "mult_adds": mult_adds, "ideal_mult_adds": mult_adds, "bytes": 4 * params + 9_000}
+    costs = {
+        "params": params,
+        "mult_adds": mult_adds,
+        "ideal_mult_adds": mult_adds,
+        "bytes": 4 * params + 9_000,
+    }
     return result(
         name,
         network=base["network"],
@@ -178,10 +183,14 @@ def student(
 
 def unfinished() -> list[dict[str, Any]]:
     """One of every other state, with what a sweep leaves empty in it."""
-    empty = {"costs": None, "error": None, "speed": None, "curve": [], "seconds": 0.0}
+    empty: dict[str, Any] = {"costs": None, "error": None, "speed": None, "curve": [], "seconds": 0.0}
     return [
-        result("diverged-cell", status="diverged", reason="loss is nan at step 812", budget="6k params", **empty),
-        result("failed-cell", status="failed", reason="RuntimeError: out of memory", budget="5k params", **empty),
+        result(
+            "diverged-cell", status="diverged", reason="loss is nan at step 812", budget="6k params", **empty
+        ),
+        result(
+            "failed-cell", status="failed", reason="RuntimeError: out of memory", budget="5k params", **empty
+        ),
         result(
             "unreachable-cell",
             status="unreachable",

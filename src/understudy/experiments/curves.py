@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ..models import create_model
-from ..planner import plan
-from ..sites import Sites, sites
-from ..transforms import Acdc, Hashed, transforms
+from understudy.models import create_model
+from understudy.planner import plan
+from understudy.sites import Sites, sites
+from understudy.transforms import Acdc, Hashed, transforms
 
 _STEPS = 21
 _WIDTHS = tuple(round(2 ** (exponent / 4)) for exponent in range(4 * 5, 4 * 12 + 1))  # 32 to 4096

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import whole_file
+from understudy.files import whole_file
+
 from .canvas import MissingPlotsError
 from .cells import Cell, parse_cells
 from .figures import write_figures

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import whole_file
-from ..quantities import format_count
+from understudy.files import whole_file
+from understudy.quantities import format_count
+
 from .labels import Box, Point, place_labels
 from .style import Style
 
@@ -36,7 +37,7 @@ MARKERS = {
     "right": ">",
 }
 _WIDTH = 5.5  # inches: a column of text
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "understudy",
     "svg.fonttype": "path",
     "font.family": "sans-serif",

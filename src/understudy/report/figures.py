@@ -166,14 +166,19 @@ def learning_figure(cells: Sequence[Cell], task: Task) -> Figure | None:
     few = sum(map(len, found.values())) <= MOST_BARS
     for key, look in styles(found).items():
         for number, points in enumerate(found[key] if few else []):
-            name = {} if number else {"label": key}
-            ax.plot(list(points), list(points.values()), color=look.light, **name)
+            name = None if number else key
+            ax.plot(list(points), list(points.values()), color=look.light, label=name)
         if not few:
             epochs = sorted({epoch for points in found[key] for epoch in points})
             errors = [[points[epoch] for points in found[key] if epoch in points] for epoch in epochs]
             ax.plot(epochs, [statistics.fmean(each) for each in errors], color=look.light, label=key)
             ax.fill_between(
-                epochs, list(map(min, errors)), list(map(max, errors)), color=look.light, alpha=0.12, linewidth=0
+                epochs,
+                list(map(min, errors)),
+                list(map(max, errors)),
+                color=look.light,
+                alpha=0.12,
+                linewidth=0,
             )
     ax.set_xlabel("epoch")
     ax.set_ylabel("top-1 test error, %")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .cells import Cell
 
@@ -166,24 +166,30 @@ def group_cells(cells: Sequence[Cell]) -> list[Group]:
 
 def ablations(cells: Sequence[Cell]) -> list[Ablation]:
     """Every pair of settings that differ in attention transfer, or in CRS decay, alone."""
-    students = [cell for cell in cells if cell.role == "student" and cell.transform]
     tasks = tasks_of(cells)
-    found: list[Ablation] = []
-    for factor, settings, is_on, other in (
-        ("attention transfer", _ATTENTION, lambda cell: cell.attention > 0, _decay_setting),
-        ("CRS decay", _DECAY, lambda cell: cell.crs, _attention_setting),
-    ):
-        matched: dict[tuple[object, ...], dict[bool, dict[int, Cell]]] = {}
-        for cell in students:
-            key = (tasks[cell.name], cell.transform, cell.budget, other(cell))
-            sides = matched.setdefault((*key, cell.settings_without(*settings)), {True: {}, False: {}})
-            sides[is_on(cell)][cell.seed] = cell
-        for (task, transform, budget, setting, _), sides in matched.items():
-            assert isinstance(task, Task)
-            if sides[True] and sides[False]:
-                row = _compare(sides[True], sides[False])
-                found.append(Ablation(factor, task, str(transform), str(budget), str(setting), *row))
-    return found
+    students = [(cell, tasks[cell.name]) for cell in cells if cell.role == "student" and cell.transform]
+    return [
+        *_ablate(students, "attention transfer", _ATTENTION, lambda cell: cell.attention > 0, _decay_setting),
+        *_ablate(students, "CRS decay", _DECAY, lambda cell: cell.crs, _attention_setting),
+    ]
+
+
+def _ablate(
+    students: Sequence[tuple[Cell, Task]],
+    factor: str,
+    settings: Sequence[str],
+    is_on: Callable[[Cell], bool],
+    other: Callable[[Cell], str],
+) -> Iterator[Ablation]:
+    """Match cells that have all but a factor's settings in common."""
+    matched: dict[tuple[Task, str, str, str, str], dict[bool, dict[int, Cell]]] = {}
+    for cell, task in students:
+        key = (task, cell.transform, cell.budget, other(cell), cell.settings_without(*settings))
+        matched.setdefault(key, {True: {}, False: {}})[is_on(cell)][cell.seed] = cell
+    for (task, transform, budget, setting, _), sides in matched.items():
+        if sides[True] and sides[False]:
+            row = _compare(sides[True], sides[False])
+            yield Ablation(factor, task, transform, budget, setting, *row)
 
 
 def _decay_setting(cell: Cell) -> str:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..quantities import format_bytes, format_count
+from understudy.quantities import format_bytes, format_count
+
 from .cells import Cell
 from .groups import Group, Task
 from .published import published

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ..quantities import format_count, format_share
+from understudy.quantities import format_count, format_share
+
 from .cells import FAILURES, Cell
 from .groups import Group, Task
 
@@ -45,12 +46,16 @@ def tiles(groups: Sequence[Group], task: Task) -> list[Tile]:
     """The best error, the smallest good substitute, the teacher, and how the cells went."""
     mine = [group for group in groups if group.task == task]
     cells = [cell for group in mine for cell in group.cells]
-    substitutes = [(group.error.mean, i) for i, group in enumerate(mine) if group.first.transform and group.error]
+    substitutes = [
+        (group.error.mean, i) for i, group in enumerate(mine) if group.first.transform and group.error
+    ]
     made = []
     if substitutes:
         best = mine[min(substitutes)[1]]
         assert best.error is not None
-        made.append(Tile("Best substitute", f"{best.error.number(2)}\N{NO-BREAK SPACE}%", best.label + _seeds(best)))
+        made.append(
+            Tile("Best substitute", f"{best.error.number(2)}\N{NO-BREAK SPACE}%", best.label + _seeds(best))
+        )
     teacher = teacher_of(groups, task)
     reference = teacher.first.params if teacher else None
     smallest = smallest_close(groups, task)
@@ -65,7 +70,9 @@ def tiles(groups: Sequence[Group], task: Task) -> list[Tile]:
             )
         )
     elif teacher is not None and teacher.error is not None:
-        made.append(Tile(f"Smallest within {CLOSE:g} point of the teacher", "none", "no substitute is so near"))
+        made.append(
+            Tile(f"Smallest within {CLOSE:g} point of the teacher", "none", "no substitute is so near")
+        )
     if teacher is not None and teacher.error is not None:
         size = f"{format_count(reference)} parameters" if reference else ""
         label = f"Teacher, {teacher.first.network}"

@@ -6,7 +6,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
-from ..quantities import format_bytes, format_count, parse_count
+from understudy.quantities import format_bytes, format_count, parse_count
+
 from .cells import FAILURES, Cell
 from .groups import Ablation, Group, Statistic, Task, short_budget
 from .published import Published, published

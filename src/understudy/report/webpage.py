@@ -65,7 +65,8 @@ def page(
 
 
 _METHOD = """<section id="method" aria-labelledby="method-title"><h2 id="method-title">Method</h2>
-<p class="lead">Counted and drawn, not trained.</p><div id="method-charts" class="small-charts"></div></section>"""
+<p class="lead">Counted and drawn, not trained.</p>
+<div id="method-charts" class="small-charts"></div></section>"""
 
 
 def _file(name: str) -> str:
@@ -160,7 +161,10 @@ def _ablations(rows: Sequence[Ablation], looks: Mapping[str, Style]) -> str:
     for number, factor in enumerate(dict.fromkeys(row.factor for row in rows)):
         mine = [row for row in rows if row.factor == factor]
         made += _table(
-            ablation_table(factor, mine), f"ablation-{number}", None, [_bar(row, largest, keys.index(row.transform)) for row in mine]
+            ablation_table(factor, mine),
+            f"ablation-{number}",
+            None,
+            [_bar(row, largest, keys.index(row.transform)) for row in mine],
         )
     return (
         "<section id='ablations' aria-labelledby='ablations-title'><h2 id='ablations-title'>Ablations</h2>"
@@ -180,7 +184,8 @@ def _bar(row: Ablation, largest: float, series: int) -> str:
     mean, spread = row.difference.mean, row.difference.deviation or 0.0
     left, right = sorted((place(0), place(mean)))
     return (
-        f"<svg class='bar series-{series}' viewBox='0 0 {_BAR} 14' width='{_BAR}' height='14' aria-hidden='true'>"
+        f"<svg class='bar series-{series}' viewBox='0 0 {_BAR} 14' width='{_BAR}' height='14' "
+        "aria-hidden='true'>"
         f"<rect x='{left}' y='3' width='{max(right - left, 0.5):g}' height='8' fill='currentColor'/>"
         f"<path class='whisker' d='M{place(mean - spread)} 7H{place(mean + spread)}'/>"
         f"<path class='zero' d='M{_BAR / 2:g} 0V14'/></svg>"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from understudy.files import whole_file
 from understudy.quantities import format_count
@@ -18,7 +18,6 @@ from .style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 INK, GREY, RULE = "#1a1a1a", "#6b6b6b", "#d9d9d9"
@@ -97,11 +96,15 @@ def new_figure(height: float, rows: Sequence[float] = (1,)) -> tuple[Figure, lis
     return figure, axes
 
 
-def log_axis(axis: Axis) -> None:
-    """A logarithmic axis with ticks such as 20k, 50k, 100k; few decades get more of them."""
+def log_axis(ax: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None:
+    """Make an axis logarithmic, from the least to the greatest value, with ticks such as 20k, 50k, 100k."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    low, high = sorted(axis.get_view_interval())
+    shown = list(values)
+    low, high = min(shown), max(shown)
+    margin = max(1.2, (high / low) ** 0.05)
+    ax.set(**{f"{which}scale": "log", f"{which}lim": (low / margin, high * margin)})
+    axis = ax.xaxis if which == "x" else ax.yaxis
     steps = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
     axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))

@@ -63,8 +63,12 @@ class Cell:
 
     @property
     def crs(self) -> bool:
-        """Whether weight decay is scaled by the compression ratio."""
-        return self.decay == "crs"
+        """Whether weight decay is scaled by the compression ratio, and not excepted for this transform."""
+        return self.decay == "crs" and f"{self.transform}=none" not in self.setting("decay_overrides", ())
+
+    def setting(self, name: str, default: Any) -> Any:
+        """One setting of the recipe."""
+        return json.loads(self.settings).get(name, default)
 
     def settings_without(self, *names: str) -> str:
         """The settings but for some, to find the cells that differ in these alone."""
@@ -79,7 +83,7 @@ def parse_cells(results: Iterable[Mapping[str, Any]]) -> list[Cell]:
     for number, result in enumerate(results):
         if not isinstance(result, Mapping):
             raise ValueError(f"result {number} is a {type(result).__name__}, not a mapping")
-        label = f"result {result.get('name') or number!r}"
+        label = f"result {result.get('name') or number}"
         try:
             cell = _parse(result)
         except ValueError as error:
@@ -93,7 +97,7 @@ def parse_cells(results: Iterable[Mapping[str, Any]]) -> list[Cell]:
 
 def _parse(result: Mapping[str, Any]) -> Cell:
     found = result.get("format")
-    if found != FORMAT:
+    if isinstance(found, bool) or found != FORMAT:
         newer = isinstance(found, int) and not isinstance(found, bool) and found > FORMAT
         hint = "; a newer understudy wrote it, and can report it" if newer else ""
         raise ValueError(f"its format is {found!r}, and this version reads format {FORMAT}{hint}")

@@ -37,7 +37,6 @@ def error_figure(
     figure, (ax,) = new_figure(3.9)
     looks = styles(style_key(group.first) for group, _, _ in points)
     few = len(points) <= MOST_LABELS
-    ax.set_xscale("log")
     ax.set_xlabel(label)
     ax.set_ylabel("top-1 test error, %")
     ax.set_title(task.label, loc="left", parse_math=False)
@@ -63,8 +62,8 @@ def error_figure(
         zorder=2,
         label="Pareto front",
     )
-    log_axis(ax.xaxis)
     others = [(point, getattr(point, field)) for point in published(task.network, task.data)]
+    log_axis(ax, "x", [*(x for _, x, _ in points), *(x for _, x in others if x)])
     for source, colour in (("paper", INK), ("literature", GREY)):
         mine_published = [(x, point.top1) for point, x in others if point.source == source and x]
         if mine_published:
@@ -182,9 +181,9 @@ def learning_figure(cells: Sequence[Cell], task: Task) -> Figure | None:
             )
     ax.set_xlabel("epoch")
     ax.set_ylabel("top-1 test error, %")
-    if all(error > 0 for curves in found.values() for points in curves for error in points.values()):
-        ax.set_yscale("log")
-        log_axis(ax.yaxis)
+    errors_drawn = [error for curves in found.values() for points in curves for error in points.values()]
+    if min(errors_drawn) > 0:
+        log_axis(ax, "y", errors_drawn)
     ax.set_title(f"{task.label}{'' if few else ': means and ranges'}", loc="left", parse_math=False)
     figure.legend(loc="outside lower center", ncols=4)
     return figure

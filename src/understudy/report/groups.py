@@ -169,8 +169,8 @@ def ablations(cells: Sequence[Cell]) -> list[Ablation]:
     tasks = tasks_of(cells)
     students = [(cell, tasks[cell.name]) for cell in cells if cell.role == "student" and cell.transform]
     return [
-        *_ablate(students, "attention transfer", _ATTENTION, lambda cell: cell.attention > 0, _decay_setting),
-        *_ablate(students, "CRS decay", _DECAY, lambda cell: cell.crs, _attention_setting),
+        *_ablate(students, "attention transfer", _ATTENTION, _attention_level, _decay_setting),
+        *_ablate(students, "CRS decay", _DECAY, _decay_level, _attention_setting),
     ]
 
 
@@ -178,18 +178,27 @@ def _ablate(
     students: Sequence[tuple[Cell, Task]],
     factor: str,
     settings: Sequence[str],
-    is_on: Callable[[Cell], bool],
+    level: Callable[[Cell], str],
     other: Callable[[Cell], str],
 ) -> Iterator[Ablation]:
-    """Match cells that have all but a factor's settings in common."""
-    matched: dict[tuple[Task, str, str, str, str], dict[bool, dict[int, Cell]]] = {}
+    """Match cells that have all but a factor's settings in common; level "" is without the factor."""
+    matched: dict[tuple[Task, str, str, str, str], dict[str, dict[int, Cell]]] = {}
     for cell, task in students:
         key = (task, cell.transform, cell.budget, other(cell), cell.settings_without(*settings))
-        matched.setdefault(key, {True: {}, False: {}})[is_on(cell)][cell.seed] = cell
-    for (task, transform, budget, setting, _), sides in matched.items():
-        if sides[True] and sides[False]:
-            row = _compare(sides[True], sides[False])
-            yield Ablation(factor, task, transform, budget, setting, *row)
+        matched.setdefault(key, {}).setdefault(level(cell), {})[cell.seed] = cell
+    for (task, transform, budget, setting, _), levels in matched.items():
+        without = levels.pop("", {})
+        for name, with_ in levels.items() if without else ():
+            told = f"{setting}, {name}" if len(levels) > 1 else setting
+            yield Ablation(factor, task, transform, budget, told, *_compare(with_, without))
+
+
+def _attention_level(cell: Cell) -> str:
+    return f"β {cell.attention:g}" if cell.attention else ""
+
+
+def _decay_level(cell: Cell) -> str:
+    return f"by {cell.setting('decay_scope', 'layer')}" if cell.crs else ""
 
 
 def _decay_setting(cell: Cell) -> str:

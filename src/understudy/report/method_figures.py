@@ -27,8 +27,7 @@ def knob_figure(data: Mapping[str, Any]) -> Figure:
     low, high = data["support"]
     ax.axhspan(low, high, color=GREY, alpha=0.13, linewidth=0, label="all reach")
     ax.axhline(data["dense"], color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="dense")
-    ax.set_yscale("log")
-    log_axis(ax.yaxis)
+    log_axis(ax, "y", [data["dense"], *(count for params in data["transforms"].values() for count in params)])
     ax.set_xlim(0, 1)
     ax.set_xlabel("normalised knob")
     ax.set_ylabel("parameters of the network")
@@ -64,10 +63,8 @@ def width_figure(data: Mapping[str, Any]) -> Figure:
     ax.plot(data["width"], data["acdc"], color=look.light, label=f"ACDC, {layers} layers, as counted")
     ax.plot(data["width"], data["acdc_published"], color=look.light, linestyle=(0, (4, 2)),
             label="ACDC, published estimate")  # fmt: skip
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    log_axis(ax.xaxis)
-    log_axis(ax.yaxis)
+    log_axis(ax, "x", data["width"])
+    log_axis(ax, "y", [*data["dense"], *data["acdc"]])
     ax.set_xlabel("width N")
     ax.set_ylabel("mult-adds of a vector")
     for name, offset, side in (("crossover", (14, -18), "left"), ("crossover_published", (-14, 16), "right")):

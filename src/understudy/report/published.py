@@ -1,8 +1,8 @@
 """What the paper and the literature it cites report: each fact once.
 
-Gray, Crowley and Storkey, "Separable Layers Enable Structured Efficient Linear Substitutions", 2019. Its counts
-of mult-adds add one for every output of a ReLU, ours do not; its Tensor-Train and HashedNet counts are those of
-the dense matrix.
+Gray, Crowley and Storkey, "Separable Layers Enable Structured Efficient Linear Substitutions", 2019. Its
+counts of mult-adds add one for every output of a ReLU, ours do not; those of Tensor-Train and HashedNet are
+the dense matrix's.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from .cells import Cell
 
 FIELDS = (
     "name", "id", "role", "status", "reason", "network", "data", "transform", "budget", "attention", "decay",
-    "seed", "params", "mult_adds", "ideal_mult_adds", "bytes", "top1", "top5", "images_per_second", "latency_ms",
-    "seconds", "commit", "machine",
+    "seed", "params", "mult_adds", "ideal_mult_adds", "bytes", "top1", "top5", "images_per_second",
+    "latency_ms", "seconds", "commit", "machine",
 )  # fmt: skip
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 

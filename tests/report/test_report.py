@@ -1,0 +1,259 @@
+"""write_report as a whole: its files, what is in them, and that a name cannot break out of any."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import result, sweep, teacher, unfinished
+
+from understudy.report import published, published_notes, write_report
+from understudy.report.cells import parse_cells
+from understudy.report.groups import group_cells
+from understudy.report.page_data import embedded_json
+from understudy.report.spreadsheet import csv_text
+from understudy.report.tables import Entry, Table, escape_markdown, markdown, published_table, same_budget
+
+EVIL = "<img src=x onerror=alert(1)>"
+CLOSING = "</script><script>alert(2)</script><!--"
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+class Reader(html.parser.HTMLParser):
+    """Tags with their attributes, and the text of each kind of element."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.setdefault(self.tags[-1][0] if self.tags else "", []).append(data)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_a_page_tables_and_figures_are_written(tmp_path: Path) -> None:
+    page = write_report(sweep(ablate=True) + unfinished(), tmp_path / "report", title="Sweep")
+    assert page == tmp_path / "report" / "index.html"
+    names = {path.relative_to(tmp_path / "report").as_posix() for path in page.parent.rglob("*.*")}
+    stems = [
+        "error_params-wrn_10_2-digits",
+        "error_mult_adds-wrn_10_2-digits",
+        "learning_curves-wrn_10_2-digits",
+    ]
+    figures = {f"figures/{stem}.{kind}" for stem in [*stems, "ablations"] for kind in ("svg", "png")}
+    assert names == {"index.html", "tables.md", "results.csv"} | figures
+    text = page.read_text(encoding="utf-8")
+    assert all(f"href='{figure}'" in text for figure in figures)
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_two_hundred_cells_make_a_page_below_five_megabytes(tmp_path: Path) -> None:
+    results = sweep(budgets=range(4_000, 15_000, 1_000), ablate=True, epochs=600)[:200]
+    assert len(results) == 200
+    page = write_report(results, tmp_path, title="Two hundred")
+    assert page.stat().st_size < 5 * 10**6
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_without_matplotlib_the_page_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        page = write_report(sweep(), tmp_path, title="Sweep")
+    assert "understudy[plots]" in caplog.text
+    assert "understudy[plots]" in page.read_text(encoding="utf-8")
+    assert (tmp_path / "tables.md").exists()
+    assert not (tmp_path / "figures").exists()
+
+
+def test_nothing_at_all_still_makes_a_page(tmp_path: Path) -> None:
+    page = write_report([], tmp_path, title="Empty")
+    assert "no cells" in page.read_text(encoding="utf-8")
+
+
+def test_only_unfinished_cells_make_a_page(tmp_path: Path) -> None:
+    page = write_report(unfinished(), tmp_path, title="Just begun").read_text(encoding="utf-8")
+    for cell in unfinished()[:3]:
+        assert cell["name"] in page
+        assert cell["reason"] in page
+
+
+def test_a_bad_result_leaves_an_earlier_report_alone(tmp_path: Path) -> None:
+    write_report([result()], tmp_path, title="Good")
+    before = (tmp_path / "index.html").read_bytes()
+    with pytest.raises(ValueError, match="format is 2"):
+        write_report([result(format=2)], tmp_path, title="Bad")
+    assert (tmp_path / "index.html").read_bytes() == before
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_report(sweep(ablate=True), tmp_path / name, title="Sweep")
+    files = [path for path in (tmp_path / "one").rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for path in files:
+        assert path.read_bytes() == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes(), path
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_names_stay_text_in_the_page(tmp_path: Path) -> None:
+    results = [
+        teacher(network=EVIL, id="t"),
+        result(f"{EVIL}-a", network=EVIL, transform=EVIL, teacher="t", data=CLOSING),
+        result(
+            f"{CLOSING}-b", transform=CLOSING, status="failed", reason=CLOSING, recipe={"exclude": [CLOSING]}
+        ),
+        result("quotes' onload='alert(3)", transform="' onload='alert(3)", budget='" onload="alert(4)'),
+        result("template", transform="{{script}} \\g<0> \u2028"),
+    ]
+    page = write_report(results, tmp_path, title=f"{EVIL}{CLOSING}").read_text(encoding="utf-8")
+    reader = Reader(page)
+    assert sum(tag == "script" for tag, _ in reader.tags) == 2
+    assert not [tag for tag, _ in reader.tags if tag in ("img", "iframe", "link", "object")]
+    assert not [
+        attributes for _, attributes in reader.tags if any(key.startswith("on") for key in attributes)
+    ]
+    assert reader.texts["title"][0] == f"{EVIL}{CLOSING}"
+    assert {group["label"] for group in data_of(page)["groups"]} >= {f"{EVIL} 24k", f"{CLOSING} 24k"}
+    assert "\u2028" not in page.partition('id="data">')[2].partition("</script>")[0]
+
+
+def test_embedded_json_has_no_way_out() -> None:
+    text = embedded_json({"a": f"{CLOSING}]]> \u2028\u2029 &amp;"})
+    assert not re.search(r"[<>&\u2028\u2029]", text)
+    assert json.loads(text) == {"a": f"{CLOSING}]]> \u2028\u2029 &amp;"}
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_the_page_may_not_use_the_network(tmp_path: Path) -> None:
+    page = write_report(sweep(), tmp_path, title="Sweep").read_text(encoding="utf-8")
+    reader = Reader(page)
+    (policy,) = [tag["content"] for name, tag in reader.tags if name == "meta" and "http-equiv" in tag]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    outside = [value for _, tag in reader.tags for key, value in tag.items() if key in ("src", "href")]
+    assert all(value and not value.startswith(("http", "//", "data")) for value in outside)
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_a_long_curve_is_thinned_to_its_last_point(tmp_path: Path) -> None:
+    page = write_report(sweep(epochs=601), tmp_path, title="Long").read_text(encoding="utf-8")
+    (curve,) = data_of(page)["groups"][0]["curves"]
+    assert curve["epoch"][-1] == 601
+    assert 100 <= len(curve["epoch"]) == len(curve["test"]) <= 120
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_shared_settings_are_embedded_once(tmp_path: Path) -> None:
+    data = data_of(write_report(sweep(), tmp_path, title="Sweep").read_text(encoding="utf-8"))
+    assert data["shared"]["epochs"] == "12"
+    assert all("epochs" not in group["settings"] for group in data["groups"])
+    assert {group["settings"].get("params") for group in data["groups"]} == {"", "12k", "24k"}
+
+
+def test_markdown_keeps_a_name_in_its_cell() -> None:
+    table = Table("t", ("name", ">n"), ((Entry("a|b\n`c` <b> [x](y) \\ *d*"), Entry("1", 1)),))
+    assert markdown(table).splitlines() == [
+        "| name | n |",
+        "| --- | ---: |",
+        "| a\\|b \\`c\\` &lt;b&gt; \\[x\\](y) \\\\ \\*d\\* | 1 |",
+    ]
+    assert escape_markdown("low_rank") == "low_rank"
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_the_markdown_has_aggregates_ablations_failures_and_cells(tmp_path: Path) -> None:
+    write_report(sweep(seeds=(0, 1, 2), ablate=True) + unfinished(), tmp_path, title="A | B")
+    text = (tmp_path / "tables.md").read_text(encoding="utf-8")
+    assert text.startswith("# A \\| B\n")
+    for heading in ("Seeds together", "With and without attention transfer", "With and without CRS decay"):
+        assert f"## {heading}\n" in text
+    assert re.search(r"\| \d+\.\d\d ± \d+\.\d\d \(n=3\) \|", text)
+    assert "| unreachable-cell | unreachable | acdc on wrn_10_2: 2,000 parameters are below" in text
+    assert text.count("\n| low_rank-12k-at-crs-seed-") == 3
+
+
+def test_a_spreadsheet_runs_no_name() -> None:
+    names = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "  =1", "plain-1"]
+    text = csv_text(parse_cells([result(name, seed=seed) for seed, name in enumerate(names)]))
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["name"] for row in rows] == [f"'{name}" for name in names[:-1]] + ["plain-1"]
+    assert rows[0]["params"] == "23990"
+    assert rows[0]["top1"] == "4.8"
+
+
+def test_unknown_values_are_empty_in_the_spreadsheet() -> None:
+    row = next(csv.DictReader(io.StringIO(csv_text(parse_cells(unfinished()[2:3])))))
+    assert (row["params"], row["top1"], row["status"]) == ("", "", "unreachable")
+
+
+def test_published_numbers_stand_beside_ours() -> None:
+    results = sweep(
+        ("low_rank", "hashed"), (4_350_000, 17_600_000), network="wrn_50_2", data="imagenet", ablate=True
+    )
+    groups = group_cells(parse_cells(results))
+    table = published_table(groups[0].task, groups)
+    rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
+    assert rows["RF 4.35M"][:4] == ["paper", "4.35M", "530.0M", "39.8"]
+    matched = next(cell for cell in parse_cells(results) if cell.name == "low_rank-4.35M-at-crs-seed-0")
+    assert rows["RF 4.35M"][6] == f"{matched.top1:.1f}"
+    assert rows["WRN-50-2"][6] == "2.2"
+    assert rows["MobileNet"][4:] == ["–", "–", "–"]
+    assert rows["Tensor-Train 4.34M"][4:] == ["–", "–", "–"]
+
+
+def test_published_points_are_only_given_for_the_papers_networks_and_data() -> None:
+    assert len(published("wrn_50_2", "imagenet")) == 17
+    assert published("wrn_28_10", "cifar10")[0].top1 == 3.2
+    assert published("darts", "cifar10")[0].top1 == 2.83
+    assert published("wrn_28_10", "digits") == ()
+    assert published_notes("wrn_28_10", "cifar10")
+    assert published_notes("wrn_10_2", "digits") == ()
+
+
+def test_budgets_are_compared_as_numbers() -> None:
+    assert same_budget("17.6M params", "17.6M")
+    assert same_budget("17600k", "17.6M params")
+    assert not same_budget("17.6M mult-adds", "17.6M")
+
+
+def test_two_networks_get_figures_and_tiles_of_their_own(tmp_path: Path) -> None:
+    page = write_report(
+        sweep(("hashed",), (12_000,))
+        + rename(sweep(("hashed",), (600_000,), network="wrn_28_10", data="cifar10")),
+        tmp_path,
+        title="Two",
+    ).read_text(encoding="utf-8")
+    assert page.count("class='tiles'") == 2
+    assert "<select id='task'>" in page
+    assert "Published for wrn_28_10 on cifar10" in page
+    names = {path.name for path in (tmp_path / "figures").glob("error_params*.svg")}
+    assert names == {"error_params-wrn_10_2-digits.svg", "error_params-wrn_28_10-cifar10.svg"}
+
+
+def rename(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [cell | {"name": f"big-{cell['name']}"} for cell in results]

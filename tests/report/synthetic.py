@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 TRANSFORMS = ("low_rank", "tensor_train", "tucker", "acdc", "hashed", "shuffle")
 FULL = {"wrn_10_2": 303_706, "wrn_28_10": 36_479_194, "wrn_50_2": 68_883_240}
@@ -201,3 +205,13 @@ def unfinished() -> list[dict[str, Any]]:
         result("running-cell", status="running", budget="8k params", **empty),
         result("waiting-cell", status="waiting", budget="9k params", **(empty | {"seconds": None})),
     ]
+
+
+@contextmanager
+def without_matplotlib() -> Iterator[None]:
+    """As where matplotlib is not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+            patch.delitem(sys.modules, name)
+        patch.setitem(sys.modules, "matplotlib", None)
+        yield

@@ -8,12 +8,12 @@ import io
 import json
 import logging
 import re
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import result, sweep, teacher, unfinished
+from synthetic import result, sweep, teacher, unfinished, without_matplotlib
 
 from understudy.report import published, published_notes, write_report
 from understudy.report.cells import parse_cells
@@ -27,10 +27,9 @@ CLOSING = "</script><script>alert(2)</script><!--"
 
 
 @pytest.fixture
-def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+def no_matplotlib() -> Iterator[None]:
+    with without_matplotlib():
+        yield
 
 
 class Reader(html.parser.HTMLParser):

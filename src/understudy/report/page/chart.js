@@ -83,7 +83,7 @@ function drawChart(data, state, holder, hooks) {
     holder.append(element("p", { class: "lead" }, "Nothing to draw: no finished cell shown has this cost."));
     return;
   }
-  const width = Math.max(300, holder.clientWidth);
+  const width = state.paper || Math.max(300, holder.clientWidth);
   const height = Math.round(Math.min(520, Math.max(340, width * 0.5)));
   const box = { left: 44, top: 30, right: width - 14, bottom: height - 46 };
   const axis = AXES[state.axis];

@@ -2,7 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (name) => document.getElementById(name);
-const state = { task: 0, axis: "params", scale: "log", hidden: new Set(), chosen: null };
+const state = { task: 0, axis: "params", scale: "log", hidden: new Set(), chosen: null, paper: 0 };
 const holder = byId("chart");
 const tooltip = byId("tooltip");
 
@@ -261,6 +261,9 @@ new ResizeObserver(() => {
   drawMethod();
   if (state.chosen !== null) showDetail(state.chosen);
 }).observe(holder);
+// On paper the chart is drawn for a column of print, so that its text stays readable.
+window.addEventListener("beforeprint", () => { state.paper = 680; redraw(); });
+window.addEventListener("afterprint", () => { state.paper = 0; redraw(); });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTooltip(); });
 labelTheme();
 showTask();

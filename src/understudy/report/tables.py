@@ -37,7 +37,16 @@ COST_COLUMNS = (">parameters", ">mult-adds", ">ideal mult-adds", ">bytes")
 
 def cell_table(cells: Sequence[Cell]) -> Table:
     """A row for every cell."""
-    columns = ("cell", "status", "transform", "budget", "AT β", "decay", ">seed", *COST_COLUMNS)
+    columns = (
+        "cell",
+        "status",
+        "transform",
+        "budget",
+        "AT\N{NO-BREAK SPACE}β",
+        "decay",
+        ">seed",
+        *COST_COLUMNS,
+    )
     rows = tuple(
         (
             Entry(cell.name),
@@ -60,7 +69,7 @@ def cell_table(cells: Sequence[Cell]) -> Table:
 def group_table(groups: Sequence[Group]) -> Table:
     """A row for every setting, seeds together."""
     several = len({group.task for group in groups}) > 1
-    columns = ("task",) * several + ("transform", "budget", "AT β", "decay", *COST_COLUMNS)
+    columns = ("task",) * several + ("transform", "budget", "AT\N{NO-BREAK SPACE}β", "decay", *COST_COLUMNS)
     rows = tuple(
         (
             *([Entry(group.task.label)] if several else []),

@@ -170,3 +170,11 @@ def test_without_a_teacher_nothing_is_close_to_it() -> None:
 
 def test_the_synthetic_sweep_is_one_task() -> None:
     assert {group.task for group in group_cells(parse_cells(sweep()))} == {Task("wrn_10_2", "digits")}
+
+
+def test_a_baseline_with_attention_transfer_is_told_from_one_without() -> None:
+    facts = {"role": "baseline", "transform": "", "network": "wrn_10_0.5"}
+    cells = parse_cells([result("with", **facts), result("without", **facts, attention=0.0)])
+    assert [group.label for group in group_cells(cells)] == ["baseline 24k AT", "baseline 24k"]
+    (row,) = ablations(cells)
+    assert (row.factor, row.label) == ("attention transfer", "baseline 24k, dense")

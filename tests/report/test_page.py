@@ -31,7 +31,8 @@ ARGUMENTS = [
     "--no-first-run",
 ]
 POINT = "#chart .point[data-index]"
-STUDENT = f"{POINT}.best:not([aria-label^='teacher'], [aria-label^='baseline'])"  # on the front, so that nothing lies above it
+# on the front, so that nothing lies above it
+STUDENT = f"{POINT}.best:not([aria-label^='teacher'], [aria-label^='baseline'])"
 METHOD = {
     "knob_params": {
         "network": "wrn_10_2",

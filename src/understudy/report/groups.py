@@ -100,7 +100,7 @@ class Ablation:
 
     factor: str  # "attention transfer" or "CRS decay"
     task: Task
-    transform: str
+    transform: str  # "baseline" for a dense network
     budget: str
     setting: str  # of the other factor
     without: Statistic | None
@@ -123,9 +123,12 @@ def short_label(cell: Cell) -> str:
     """What a point is called in a figure."""
     if cell.role == "teacher":
         return f"teacher {cell.network}"
-    name = "baseline" if cell.role == "baseline" else cell.transform or cell.network
-    off = [word for word, on in (("no AT", cell.attention), ("no CRS", cell.crs)) if not on]
-    return " ".join([name, short_budget(cell.budget), *(off if cell.role == "student" else [])]).strip()
+    if cell.role == "baseline":
+        words = ["baseline", short_budget(cell.budget) or cell.network, *(["AT"] if cell.attention else [])]
+    else:
+        off = [word for word, on in (("no AT", cell.attention), ("no CRS", cell.crs)) if not on]
+        words = [cell.transform or cell.network, short_budget(cell.budget), *off]
+    return " ".join(word for word in words if word)
 
 
 def tasks_of(cells: Sequence[Cell]) -> dict[str, Task]:
@@ -167,7 +170,7 @@ def group_cells(cells: Sequence[Cell]) -> list[Group]:
 def ablations(cells: Sequence[Cell]) -> list[Ablation]:
     """Every pair of settings that differ in attention transfer, or in CRS decay, alone."""
     tasks = tasks_of(cells)
-    students = [(cell, tasks[cell.name]) for cell in cells if cell.role == "student" and cell.transform]
+    students = [(cell, tasks[cell.name]) for cell in cells if cell.role != "teacher"]
     return [
         *_ablate(students, "attention transfer", _ATTENTION, _attention_level, _decay_setting),
         *_ablate(students, "CRS decay", _DECAY, _decay_level, _attention_setting),
@@ -184,7 +187,8 @@ def _ablate(
     """Match cells that have all but a factor's settings in common; level "" is without the factor."""
     matched: dict[tuple[Task, str, str, str, str], dict[str, dict[int, Cell]]] = {}
     for cell, task in students:
-        key = (task, cell.transform, cell.budget, other(cell), cell.settings_without(*settings))
+        name = cell.transform or "baseline"
+        key = (task, name, cell.budget, other(cell), cell.settings_without(*settings))
         matched.setdefault(key, {}).setdefault(level(cell), {})[cell.seed] = cell
     for (task, transform, budget, setting, _), levels in matched.items():
         without = levels.pop("", {})
@@ -198,10 +202,13 @@ def _attention_level(cell: Cell) -> str:
 
 
 def _decay_level(cell: Cell) -> str:
-    return f"by {cell.setting('decay_scope', 'layer')}" if cell.crs else ""
+    """A dense network has no ratio to scale its decay by."""
+    return f"by {cell.setting('decay_scope', 'layer')}" if cell.crs and cell.transform else ""
 
 
 def _decay_setting(cell: Cell) -> str:
+    if not cell.transform:
+        return "dense"
     return "CRS" if cell.crs else "no CRS"
 
 

@@ -116,7 +116,10 @@ def _facts(group: Group, cell: Cell) -> list[tuple[str, str]]:
         ("data", cell.data),
         ("transform", cell.transform),
         ("budget", cell.budget),
-        ("attention β", (f"{cell.attention:g}" if cell.attention else "off") if student else ""),
+        (
+            "attention β",
+            (f"{cell.attention:g}" if cell.attention else "off") if cell.role != "teacher" else "",
+        ),
         ("decay", cell.decay if student else ""),
         ("seeds", ", ".join(str(each.seed) for each in group.cells)),
         ("status", group.status),

@@ -201,7 +201,7 @@ def _budget(budget: str) -> Entry:
 
 
 def _attention(cell: Cell) -> Entry:
-    if cell.role != "student":
+    if cell.role == "teacher":
         return Entry(NOTHING)
     return Entry(f"{cell.attention:g}" if cell.attention else "off", cell.attention)
 

@@ -1,0 +1,1 @@
+"""Experiments: a grid of runs, trained on one machine or many, and their results."""

@@ -30,10 +30,9 @@ class Cell:
     @property
     def id(self) -> str:
         """A hash of all that decides the outcome: not the name, and the teacher by what it is."""
-        settings = dataclasses.asdict(self.recipe)
-        for key in ("params", "mult_adds"):  # 2.4M and 2400000 are one budget
-            settings[key] = parse_count(settings[key]) if settings[key] else 0
-        return short_hash([settings | {"name": "", "teacher": self.teacher}, self.unreachable])
+        counts = {key: getattr(self.recipe, key) for key in ("params", "mult_adds")}
+        recipe = self.recipe.replaced({key: parse_count(text) for key, text in counts.items() if text})
+        return recipe.identity({"teacher": self.teacher, "unreachable": self.unreachable})
 
 
 def short_hash(content: object) -> str:

@@ -33,6 +33,18 @@ class RunError(ValueError):
     """A folder that is not what a run needs."""
 
 
+def is_in_use(folder: Path) -> bool:
+    """Whether a process is at work on the run in this folder."""
+    try:
+        with (folder / ".lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def _changes(old: Run, new: Run) -> list[str]:
     """What differs between two runs, in words."""
     before, after = dataclasses.asdict(old.recipe), dataclasses.asdict(new.recipe)

@@ -1,1 +1,26 @@
 """Experiments: a grid of runs, trained on one machine or many, and their results."""
+
+from .cell import Cell
+from .checks import GridError
+from .grid import Grid, grid_names, load_grid, make_grid
+from .planning import PlannedCell, plan_cells
+from .results import ResultsError, read_results
+from .status import SweepStatus, sweep_status
+from .sweep import Event, sweep
+
+__all__ = [
+    "Cell",
+    "Event",
+    "Grid",
+    "GridError",
+    "PlannedCell",
+    "ResultsError",
+    "SweepStatus",
+    "grid_names",
+    "load_grid",
+    "make_grid",
+    "plan_cells",
+    "read_results",
+    "sweep",
+    "sweep_status",
+]

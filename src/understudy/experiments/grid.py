@@ -1,24 +1,24 @@
 """A grid: one TOML file → cells, each a recipe with a name and an identity.
 
-    recipe = "demo"            # what every cell starts from
-    seeds = [0, 1]
-    unreachable = "skip"       # record a budget that cannot be met, and go on; "refuse" is the default
+recipe = "demo"            # what every cell starts from
+seeds = [0, 1]
+unreachable = "skip"       # record a budget that cannot be met, and go on; "refuse" is the default
 
-    [settings]                 # of the recipe, changed for all
-    epochs = 8
+[settings]                 # of the recipe, changed for all
+epochs = 8
 
-    [teacher]                  # settings of its own; or existing = "a run, a file of weights, or timm:NAME"
-    epochs = 12
+[teacher]                  # settings of its own; or existing = "a run, a file of weights, or timm:NAME"
+epochs = 12
 
-    [[students]]               # the product of its lists; as many such blocks as needed
-    transforms = ["low_rank", "shuffle"]      # or "all"
-    params = ["24k", "48k"]                   # or mult_adds, ratio, scale, knob
-    attention = [true, false]
-    crs = [true, false]
+[[students]]               # the product of its lists; as many such blocks as needed
+transforms = ["low_rank", "shuffle"]      # or "all"
+params = ["24k", "48k"]                   # or mult_adds, ratio, scale, knob
+attention = [true, false]
+crs = [true, false]
 
-    [[baselines]]
-    networks = ["wrn_16_1"]    # dense networks by name
-    narrow = ["24k"]           # the widest narrower network with at most so many parameters
+[[baselines]]
+networks = ["wrn_16_1"]    # dense networks by name
+narrow = ["24k"]           # the widest narrower network with at most so many parameters
 """
 
 from __future__ import annotations

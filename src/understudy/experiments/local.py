@@ -43,7 +43,7 @@ class _Worker:
 
 
 class LocalEngine:
-    """Runs each task in one of N processes. One that dies (a segfault, out of memory) costs its task a retry."""
+    """Runs tasks in N processes; where one dies (a segfault, out of memory), its task is tried once more."""
 
     started = "started"
 

@@ -20,6 +20,7 @@ from .checks import GridError
 from .grid import Grid
 
 Costs = dict[str, int]
+_MULT_ADDS = ("mult_adds", "ideal_mult_adds", "matrix_mult_adds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +77,7 @@ class _Surveys:
         survey = self.survey(recipe.network, recipe.data, recipe.exclude)
         if not recipe.transform:
             assert survey.mult_adds is not None
-            dense = dict.fromkeys(("mult_adds", "ideal_mult_adds", "matrix_mult_adds"), survey.mult_adds)
-            return {"params": survey.params, **dense}
+            return {"params": survey.params, **dict.fromkeys(_MULT_ADDS, survey.mult_adds)}
         made = plan(
             survey,
             recipe.transform,
@@ -88,17 +88,21 @@ class _Surveys:
             knob=recipe.knob or None,
             spatial=recipe.spatial,
         )
-        assert made.mult_adds is not None and made.ideal_mult_adds is not None
-        assert made.matrix_mult_adds is not None
-        return {
-            "params": made.params,
-            "mult_adds": made.mult_adds,
-            "ideal_mult_adds": made.ideal_mult_adds,
-            "matrix_mult_adds": made.matrix_mult_adds,
-        }
+        return {"params": made.params, **{key: getattr(made, key) for key in _MULT_ADDS}}
 
 
 def _only_what_counts(recipe: Recipe) -> Recipe:
     """The recipe of the same network at any seed and with any training."""
-    kept = ("network", "data", "transform", "params", "mult_adds", "ratio", "scale", "knob", "spatial", "exclude")
+    kept = (
+        "network",
+        "data",
+        "transform",
+        "params",
+        "mult_adds",
+        "ratio",
+        "scale",
+        "knob",
+        "spatial",
+        "exclude",
+    )
     return dataclasses.replace(Recipe(), **{key: getattr(recipe, key) for key in kept})

@@ -1,6 +1,6 @@
 """The engine on a Ray cluster: the same tasks as Ray tasks.
 
-The folder of the sweep and the data must be where every machine of the cluster finds them under the same path.
+Every machine of the cluster must find the sweep's folder and the data under the same path.
 """
 
 from __future__ import annotations

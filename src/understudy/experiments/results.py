@@ -1,8 +1,8 @@
 """Results: one JSON file for each cell, from its run folder, written whole.
 
-    DIR/grid.json            which grid this folder belongs to, and its cells in order
-    DIR/runs/CELL/           the run
-    DIR/results/CELL.json    its result; what a clock decides is in `speed`, `seconds` and the curve's `seconds`
+DIR/grid.json            which grid this folder belongs to, and its cells in order
+DIR/runs/CELL/           the run
+DIR/results/CELL.json    its result; what a clock decides is in `speed`, `seconds` and the curve's `seconds`
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from understudy import __version__
 from understudy.files import whole_file
+from understudy.train import Recipe, Run
 
 from .planning import PlannedCell
 
@@ -58,9 +59,11 @@ def new_result(grid: str, planned: PlannedCell) -> Result:
     }
 
 
-def with_outcome(result: Mapping[str, Any], folder: Path, status: str, reason: str, commit: str | None) -> Result:
+def with_outcome(
+    result: Mapping[str, Any], folder: Path, status: str, reason: str, commit: str | None
+) -> Result:
     """A result as the run in `folder` has left it."""
-    curve = _read_lines(folder / "metrics.jsonl")
+    curve = Run(folder, Recipe()).metrics()
     done: Result = {
         **result,
         "status": status,
@@ -114,17 +117,14 @@ def _read(path: Path) -> dict[str, Any]:
         raise ResultsError(f"{path} holds no table: it was not written by a sweep")
     if path.name not in _OF_RUNS and content.get("format") != FORMAT:
         raise ResultsError(
-            f"{path} has format {content.get('format')!r}, by understudy {content.get('understudy', '?')}; this is "
-            f"understudy {__version__}, which reads format {FORMAT}: use that version, or another --out"
+            f"{path} has format {content.get('format')!r}, written by understudy "
+            f"{content.get('understudy', '?')}; this is {__version__}, which reads format {FORMAT}: "
+            "use the other version, or another --out"
         )
     return content
 
 
 _OF_RUNS = ("result.json", "machine.json")
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from understudy import data
-from understudy.checkpoint import load
 from understudy.train import Run
-from understudy.train.networks import dense_network
+from understudy.train.networks import load_trained
 
 from .results import read_results, write_result
 
@@ -35,8 +34,7 @@ def measure_speeds(out: Path, data_folder: Path | None = None) -> None:
     for result in finished:
         classes, shape = data.facts(result["data"], data_folder)
         run = Run.read(out / "runs" / result["name"])
-        network = dense_network(run.recipe, classes, training=False)
-        network = load(run.folder / "model.safetensors", network).eval().to(device)
+        network = load_trained(run.folder, run.recipe, classes).eval().to(device)
         if run.recipe.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         for batch_size in (1, BATCH_SIZE):

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from .cell import Cell
-from .checks import GridError
 from .engine import Engine
+from .folder import opened
 from .grid import Grid
 from .local import LocalEngine
 from .planning import PlannedCell, plan_cells
 from .ray_engine import RayEngine
-from .results import Result, new_result, read_index, read_results, with_outcome, write_index, write_result
+from .results import Result, new_result, read_results, with_outcome, write_result
 from .speed import measure_speeds
 from .task import Outcome, Task, commit
 
 EngineName = Literal["local", "ray"]
-_SETTLED = ("finished", "diverged", "unreachable")  # a failed cell is tried again, a diverged one would again
+Kind = Literal["kept", "started", "progress", "finished", "diverged", "failed", "measuring"]
+_SETTLED = ("finished", "diverged")  # a failed cell is tried again; a diverged one would diverge again
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """What a sweep tells while it runs: a cell's new status, or a line of its progress."""
+    """What a sweep tells while it runs: that a cell moved, and how many are done."""
 
-    kind: Literal["kept", "started", "progress", "finished", "diverged", "failed", "measured"]
+    kind: Kind
     cell: str
     text: str
     done: int
@@ -57,68 +56,26 @@ def sweep(
     fail with its reason. At the end the speed of all finished networks is measured.
     """
     planned = plan_cells(grid, data_folder)
-    with _opened(out, grid):
-        results = _prepare(grid, out, planned)
-        runner: Engine = (
-            LocalEngine(workers, out / "workers.log")
-            if engine == "local"
-            else RayEngine(workers, gpus_per_cell)
-        )
-        _Sweep(out.resolve(), results, data_folder, max(1, (os.cpu_count() or 1) // workers), report).run(
-            grid.cells, runner
-        )
+    runner: Engine = (
+        LocalEngine(workers, out / "workers.log") if engine == "local" else RayEngine(workers, gpus_per_cell)
+    )
+    with opened(out, grid):
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, threads, report)
+        running.run(grid.cells, runner)
+        running.tell("measuring", "", "the speed of all finished networks, in turns")
         measure_speeds(out, data_folder)
         return read_results(out)
 
 
-@contextlib.contextmanager
-def _opened(out: Path, grid: Grid) -> Iterator[None]:
-    """Make the folder this grid's, and keep other sweeps out of it."""
-    if out.exists() and not out.is_dir():
-        raise GridError(f"{out} is a file: choose another --out")
-    if out.is_dir() and not (out / "grid.json").exists():
-        strange = [path.name for path in out.iterdir() if path.name != ".lock" and ".grid.json." not in path.name]
-        if strange:
-            raise GridError(f"{out} holds no sweep but {strange[0]}: choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise GridError(f"another sweep is at work in {out}") from None
-        _claim(out, grid)
-        yield
-
-
-def _claim(out: Path, grid: Grid) -> None:
-    """Refuse a folder of another grid; one whose cells are all in this grid is taken up, and grows."""
-    ids = {cell.name: cell.id for cell in grid.cells}
-    if (out / "grid.json").exists():
-        held: dict[str, str] = read_index(out)["ids"]
-        changed = sorted(name for name, identity in held.items() if ids.get(name) != identity)
-        if changed:
-            what = "are not the same in" if set(changed) & set(ids) else "are not in"
-            raise GridError(
-                f"{out} belongs to another grid: {len(changed)} of its {len(held)} cells {what} {grid.name}, "
-                f"such as {changed[0]}; choose another --out"
-            )
-    for folder in ("results", "runs"):
-        (out / folder).mkdir(exist_ok=True)
-    read_results(out) if (out / "grid.json").exists() else None
-    for leftover in [*out.glob(".grid.json.*"), *(out / "results").glob(".*.json.*")]:
-        leftover.unlink()
-    write_index(
-        out, {"identity": grid.identity, "name": grid.name, "cells": list(ids), "ids": ids}
-    )
-
-
-def _prepare(grid: Grid, out: Path, planned: list[PlannedCell]) -> dict[str, Result]:
+def _prepare(grid: Grid, out: Path, planned: Sequence[PlannedCell]) -> dict[str, Result]:
     """The results as they stand: what is settled is kept, everything else waits again."""
     results = {result["name"]: result for result in read_results(out)}
     for item in planned:
-        if item.cell.name not in results or results[item.cell.name]["status"] not in _SETTLED:
-            results[item.cell.name] = new_result(grid.name, item)
-            write_result(out, results[item.cell.name])
+        name = item.cell.name
+        if name not in results or results[name]["status"] not in _SETTLED:
+            results[name] = new_result(grid.name, item)
+            write_result(out, results[name])
     return results
 
 
@@ -132,26 +89,24 @@ class _Sweep:
     threads: int
     report: Report
 
-    def run(self, cells: tuple[Cell, ...], engine: Engine) -> None:
+    def run(self, cells: Sequence[Cell], engine: Engine) -> None:
         """Start cells as soon as there is a slot and their teacher is done; record each as it ends."""
         waiting = [cell for cell in cells if self.status(cell.name) == "waiting"]
-        kept = [cell.name for cell in cells if self.status(cell.name) in ("finished", "diverged")]
+        kept = sum(self.status(cell.name) in _SETTLED for cell in cells)
         if kept:
-            self.tell("kept", "", f"{len(kept)} cells are done already")
+            self.tell("kept", "", f"{kept} cells are done already")
         if not waiting:
             return
-        running: dict[str, Cell] = {}
+        running: set[str] = set()
         with engine:
             while waiting or running:
-                for cell in [cell for cell in waiting if self.status(cell.recipe.teacher) not in ("waiting", "running")]:
-                    teacher = self.results.get(cell.recipe.teacher)
-                    if teacher is not None and teacher["status"] != "finished":
-                        reason = f"its teacher {teacher['name']} {teacher['status']}: {teacher['reason']}"
+                for cell in [cell for cell in waiting if self.status(cell.recipe.teacher) != "waiting"]:
+                    if self.status(cell.recipe.teacher) not in ("", "finished"):
                         waiting.remove(cell)
-                        self.record(cell.name, Outcome("failed", reason))
+                        self.record(cell.name, Outcome("failed", self.blame(cell.recipe.teacher)))
                     elif len(running) < engine.slots:
                         waiting.remove(cell)
-                        running[cell.name] = cell
+                        running.add(cell.name)
                         engine.start(self.task(cell))
                         self.tell("started", cell.name, engine.started)
                 if not running:
@@ -160,11 +115,15 @@ class _Sweep:
                 if message.outcome is None:
                     self.tell("progress", message.task, message.text)
                 else:
-                    del running[message.task]
+                    running.remove(message.task)
                     self.record(message.task, message.outcome)
 
     def status(self, name: str) -> str:
+        """Of a cell; empty for what is none, such as no teacher or an existing one."""
         return str(self.results[name]["status"]) if name in self.results else ""
+
+    def blame(self, teacher: str) -> str:
+        return f"its teacher {teacher} has {self.status(teacher)}: {self.results[teacher]['reason']}"
 
     def task(self, cell: Cell) -> Task:
         recipe = cell.recipe
@@ -174,16 +133,13 @@ class _Sweep:
         return Task(cell.name, recipe, str(self.out / "runs" / cell.name), folder, self.threads)
 
     def record(self, name: str, outcome: Outcome) -> None:
-        result = with_outcome(
-            self.results[name], self.out / "runs" / name, outcome.status, outcome.reason, commit()
-        )
-        write_result(self.out, result)
-        self.results[name] = result
-        text = outcome.reason
-        if outcome.status == "finished":
-            text = f"test error {result['error']['top1']:.2f} %"
+        run = self.out / "runs" / name
+        self.results[name] = with_outcome(self.results[name], run, outcome.status, outcome.reason, commit())
+        write_result(self.out, self.results[name])
+        error = self.results[name]["error"]
+        text = outcome.reason if error is None else f"test error {error['top1']:.2f} %"
         self.tell(outcome.status, name, text)
 
-    def tell(self, kind: Literal["kept", "started", "progress", "finished", "diverged", "failed"], cell: str, text: str) -> None:
+    def tell(self, kind: Kind, cell: str, text: str) -> None:
         done = sum(result["status"] != "waiting" for result in self.results.values())
         self.report(Event(kind, cell, text, done, len(self.results)))

@@ -18,9 +18,9 @@ import torch
 
 from understudy.files import whole_file
 from understudy.train import DivergedError, Recipe, Run, train
-from understudy.train.run import is_in_use
+from understudy.train.run import RunInUseError
 
-_PATIENCE_SECONDS = 15.0  # for the helpers of a killed process, which hold its run for some seconds more
+_PATIENCE_SECONDS = 15.0  # the helpers of a killed process may hold its run for some seconds more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +55,11 @@ def run_task(task: Task, report: Callable[[str], None] = lambda _: None) -> Outc
     """Train, or go on, or find that there is nothing left to do; an error becomes an outcome."""
     torch.set_num_threads(task.threads)
     folder = Path(task.folder)
+    status = Run(folder, task.recipe).read_json("status.json")
+    if status.get("status") == "diverged":  # it would again
+        return Outcome("diverged", one_line(status["reason"]))
     try:
-        _wait_until_free(folder)
-        status = Run(folder, task.recipe).read_json("status.json")
-        if status.get("status") == "diverged":  # it would again
-            return Outcome("diverged", one_line(status.get("reason", "")))
-        data_folder = None if task.data_folder is None else Path(task.data_folder)
-        train(task.recipe, folder, data_folder=data_folder, report=report)
+        _train(task, report)
         with whole_file(folder / "machine.json") as temporary:
             temporary.write_text(json.dumps(machine() | {"threads": task.threads}) + "\n", encoding="utf-8")
     except DivergedError as error:
@@ -72,10 +70,18 @@ def run_task(task: Task, report: Callable[[str], None] = lambda _: None) -> Outc
     return Outcome("finished")
 
 
-def _wait_until_free(folder: Path) -> None:
+def _train(task: Task, report: Callable[[str], None]) -> None:
+    """Train as soon as the folder is free."""
+    data_folder = None if task.data_folder is None else Path(task.data_folder)
     given_up = time.monotonic() + _PATIENCE_SECONDS
-    while is_in_use(folder) and time.monotonic() < given_up:
-        time.sleep(0.2)
+    while True:
+        try:
+            train(task.recipe, Path(task.folder), data_folder=data_folder, report=report)
+            return
+        except RunInUseError:
+            if time.monotonic() > given_up:
+                raise
+            time.sleep(0.2)
 
 
 def one_line(text: str) -> str:
@@ -98,17 +104,15 @@ def machine() -> dict[str, Any]:
 @cache
 def commit() -> str | None:
     """The commit of this package, where it runs from its own repository."""
-    here = Path(__file__).resolve()
     try:
-        tracked = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", here.name], cwd=here.parent, capture_output=True, check=False
-        )
-        if tracked.returncode:
-            return None
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=here.parent, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    except OSError:  # no git
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
+        return _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None
+    except (OSError, subprocess.CalledProcessError):  # no git, or not its own repository
         return None
-    return described.stdout.strip() or None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()

@@ -81,9 +81,8 @@ def narrower(name: str, params: int, classes: int = 10) -> str:
 
     low, high = 1, round(float(width) * unit)
     if params < count(low):
-        raise ValueError(
-            f"{params:,} parameters are below what a narrower {name} reaches: {count(low):,} to {count(high):,}"
-        )
+        reach = f"{count(low):,} to {count(high):,}"
+        raise ValueError(f"{params:,} parameters are below what a narrower {name} reaches: {reach}")
     if params >= count(high):
         return name
     while high - low > 1:  # count(low) ≤ params < count(high), and counts never fall with the width

@@ -184,7 +184,8 @@ def _check(recipe: Recipe) -> None:
     for key, low in (
         ("epochs", 1), ("batch_size", 1), ("train_images", 0), ("learning_rate", 0), ("weight_decay", 0),
         ("cutout", 0), ("crop_padding", 0), ("attention", 0), ("clip", 0), ("checkpoint_seconds", 0),
-        ("workers", 0), ("seed", 0), ("ratio", 0), ("scale", 0), ("knob", 0), ("gamma", 0), ("momentum", 0), ("auxiliary", 0),
+        ("workers", 0), ("seed", 0), ("ratio", 0), ("scale", 0), ("knob", 0), ("gamma", 0), ("momentum", 0),
+        ("auxiliary", 0),
     ):  # fmt: skip
         if getattr(recipe, key) < low:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, below {low}")

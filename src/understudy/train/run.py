@@ -33,16 +33,8 @@ class RunError(ValueError):
     """A folder that is not what a run needs."""
 
 
-def is_in_use(folder: Path) -> bool:
-    """Whether a process is at work on the run in this folder."""
-    try:
-        with (folder / ".lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
+class RunInUseError(RunError):
+    """A folder that another process has taken."""
 
 
 def _changes(old: Run, new: Run) -> list[str]:
@@ -153,7 +145,7 @@ class Run:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()
-            raise RunError(f"{self.folder} is in use by another process") from None
+            raise RunInUseError(f"{self.folder} is in use by another process") from None
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from .task import Outcome, Task
 
@@ -25,7 +25,7 @@ class Engine(Protocol):
     """Starts tasks and waits for what they say."""
 
     slots: int  # tasks that may be started at a time
-    started: str  # what starting means: "started", or "queued" where others decide when
+    started: Literal["started", "queued"]  # what starting means: at once, or when others decide
 
     def start(self, task: Task) -> None:
         """Begin a task; only while fewer than `slots` run."""

@@ -61,9 +61,8 @@ class Expansion:
         check_keys("[[students]]", block, _STUDENT_KEYS)
         budgets = [key for key in BUDGETS if key in block]
         if len(budgets) != 1:
-            raise GridError(
-                f"[[students]] needs one of {', '.join(BUDGETS)}, not {' and '.join(budgets) or 'none'}"
-            )
+            got = " and ".join(budgets) or "none"
+            raise GridError(f"[[students]] needs one of {', '.join(BUDGETS)}; it has {got}")
         if "transforms" not in block:
             raise GridError("[[students]] needs transforms, such as ['low_rank'], or 'all'")
         names = as_list("transforms", block["transforms"], str)

@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 from .engine import Message
 from .task import Outcome, Task
@@ -45,7 +45,7 @@ class _Worker:
 class LocalEngine:
     """Runs tasks in N processes; where one dies (a segfault, out of memory), its task is tried once more."""
 
-    started = "started"
+    started: Literal["started", "queued"] = "started"
 
     def __init__(self, workers: int, log: Path) -> None:
         if workers < 1:

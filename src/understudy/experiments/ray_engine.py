@@ -9,7 +9,7 @@ import dataclasses
 import os
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .engine import Message
 from .task import Outcome, Task, run_task
@@ -27,7 +27,7 @@ class RayEngine:
     each of `workers` tasks. `gpus_per_cell` may be a fraction; by default it is 1 where the cluster has GPUs.
     """
 
-    started = "queued"
+    started: Literal["started", "queued"] = "queued"
     slots = sys.maxsize  # Ray has its own queue
 
     def __init__(self, workers: int, gpus_per_cell: float | None = None) -> None:

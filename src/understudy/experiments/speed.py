@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from understudy import data
 from understudy.train import Run
 from understudy.train.networks import load_trained
 
-from .results import read_results, write_result
+from .results import Result, read_results, write_result
 
 BATCH_SIZE = 64
 _ROUNDS = 7
@@ -22,13 +22,11 @@ _SECONDS = 60.0  # no new round after so long
 
 
 def measure_speeds(out: Path, data_folder: Path | None = None) -> None:
-    """Write images a second and the latency of one image into every finished result, unless all have them.
+    """Write images a second and the latency of one image into every finished result.
 
-    Only numbers taken in turns compare: where one is missing, all are measured again.
+    Only numbers taken in turns compare: where one is missing, all are to be measured again.
     """
     finished = [result for result in read_results(out) if result["status"] == "finished"]
-    if all(result["speed"] is not None for result in finished):
-        return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     calls: dict[tuple[str, int], Callable[[], float]] = {}
     for result in finished:
@@ -49,6 +47,11 @@ def measure_speeds(out: Path, data_folder: Path | None = None) -> None:
             "threads": torch.get_num_threads(),
         }
         write_result(out, result)
+
+
+def lacks_speed(results: Iterable[Result]) -> bool:
+    """Whether a finished network has not been measured."""
+    return any(result["status"] == "finished" and result["speed"] is None for result in results)
 
 
 def best_of(calls: dict[Any, Callable[[], float]]) -> dict[Any, float]:

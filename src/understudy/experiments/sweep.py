@@ -16,11 +16,11 @@ from .local import LocalEngine
 from .planning import PlannedCell, plan_cells
 from .ray_engine import RayEngine
 from .results import Result, new_result, read_results, with_outcome, write_result
-from .speed import measure_speeds
+from .speed import lacks_speed, measure_speeds
 from .task import Outcome, Task, commit
 
 EngineName = Literal["local", "ray"]
-Kind = Literal["kept", "started", "progress", "finished", "diverged", "failed", "measuring"]
+Kind = Literal["kept", "started", "queued", "progress", "finished", "diverged", "failed", "measuring"]
 _SETTLED = ("finished", "diverged")  # a failed cell is tried again; a diverged one would diverge again
 
 
@@ -63,8 +63,9 @@ def sweep(
         threads = max(1, (os.cpu_count() or 1) // workers)
         running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, threads, report)
         running.run(grid.cells, runner)
-        running.tell("measuring", "", "the speed of all finished networks, in turns")
-        measure_speeds(out, data_folder)
+        if lacks_speed(read_results(out)):
+            running.tell("measuring", "", "the speed of all finished networks, in turns")
+            measure_speeds(out, data_folder)
         return read_results(out)
 
 
@@ -108,7 +109,7 @@ class _Sweep:
                         waiting.remove(cell)
                         running.add(cell.name)
                         engine.start(self.task(cell))
-                        self.tell("started", cell.name, engine.started)
+                        self.tell(engine.started, cell.name, "")
                 if not running:
                     continue
                 message = engine.wait()

@@ -5,8 +5,8 @@ from .checks import GridError
 from .grid import Grid, grid_names, load_grid, make_grid
 from .planning import PlannedCell, plan_cells
 from .results import ResultsError, read_results
+from .runner import Event, sweep
 from .status import SweepStatus, sweep_status
-from .sweep import Event, sweep
 
 __all__ = [
     "Cell",

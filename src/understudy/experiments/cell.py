@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,7 @@ class Cell:
     teacher: str = ""  # id of the teacher's cell, or of what stands for it
     unreachable: str = ""  # why there is no such network, where there is none
 
-    @property
+    @cached_property
     def id(self) -> str:
         """A hash of all that decides the outcome: not the name, and the teacher by what it is."""
         counts = {key: getattr(self.recipe, key) for key in ("params", "mult_adds")}

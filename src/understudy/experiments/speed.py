@@ -17,8 +17,8 @@ from understudy.train.networks import load_trained
 from .results import Result, read_results, write_result
 
 BATCH_SIZE = 64
-_ROUNDS = 7
-_SECONDS = 60.0  # no new round after so long
+_ROUNDS = 20
+_SECONDS = 30.0  # no new round after so long
 
 
 def measure_speeds(out: Path, data_folder: Path | None = None) -> None:

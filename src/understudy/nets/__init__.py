@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -76,8 +76,7 @@ def narrower(name: str, params: int, classes: int = 10) -> str:
         return f"{prefix}_{step / unit:g}"
 
     def count(step: int) -> int:
-        with torch.device("meta"):
-            return sum(parameter.numel() for parameter in build(at(step), classes=classes).parameters())
+        return _count_params(at(step), classes)
 
     low, high = 1, round(float(width) * unit)
     if params < count(low):
@@ -89,6 +88,12 @@ def narrower(name: str, params: int, classes: int = 10) -> str:
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) <= params else (low, middle)
     return at(low)
+
+
+@cache
+def _count_params(name: str, classes: int) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(name, classes=classes).parameters())
 
 
 _WIDTH = r"(0|[1-9][0-9]*)(\.[0-9]*[1-9])?"  # a number is written in one way only

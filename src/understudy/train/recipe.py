@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -100,7 +101,7 @@ class Recipe:
 
     def replaced(self, changes: Mapping[str, Any]) -> Recipe:
         """With some settings changed; values may be text. An unknown or ill-typed one is a ValueError."""
-        types = typing.get_type_hints(Recipe)
+        types = _types()
         converted = {}
         for key, value in changes.items():
             if key not in types:
@@ -112,6 +113,12 @@ class Recipe:
 
 # What a run is called, where its inputs lie, and how it runs: another choice gives the same result.
 _INDIFFERENT = ("name", "teacher", "plan", "workers", "checkpoint_seconds")
+
+
+@functools.cache
+def _types() -> dict[str, Any]:
+    """The type of each setting."""
+    return typing.get_type_hints(Recipe)
 
 
 def recipe_names() -> list[str]:

@@ -28,11 +28,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(autouse=True)
-def few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-
-
 Use = Callable[[InlineEngine], InlineEngine]
 
 
@@ -56,7 +51,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep that went well."""
     out = tmp_path_factory.mktemp("finished") / "sweep"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.cpu_count", lambda: 1)
         patch.setattr(runner, "LocalEngine", lambda *_: InlineEngine())
         sweep(tiny(), out)
     return out

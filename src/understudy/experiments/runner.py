@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
+
+import torch
 
 from .cell import Cell
 from .engine import Engine
@@ -54,13 +55,16 @@ def sweep(
     from their checkpoint. A cell that diverges or fails is recorded with its reason and stops no other; the
     next call tries failed ones again, but not diverged ones. The students of a teacher that did not finish
     fail with its reason. At the end the speed of all finished networks is measured.
+
+    The threads of torch are shared out among the workers. As sums on other numbers of threads may round
+    otherwise, a sweep ends with the same bits as another only with as many workers.
     """
     planned = plan_cells(grid, data_folder)
     runner: Engine = (
         LocalEngine(workers, out / "workers.log") if engine == "local" else RayEngine(workers, gpus_per_cell)
     )
     with opened(out, grid):
-        threads = max(1, (os.cpu_count() or 1) // workers)
+        threads = max(1, torch.get_num_threads() // workers)
         running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, threads, report)
         running.run(grid.cells, runner)
         if lacks_speed(read_results(out)):

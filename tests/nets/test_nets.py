@@ -20,6 +20,10 @@ def on_meta(name: str, **options: Any) -> tuple[nn.Module, Tensor]:
         return nets.build(name, **options).eval(), torch.empty(1, *nets.input_shape(name))
 
 
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
@@ -248,7 +252,59 @@ def test_any_legal_wide_resnet_is_known_by_its_name() -> None:
     assert nets.input_shape("wrn_10_3") == (3, 32, 32)
 
 
-@pytest.mark.parametrize("name", ["", "wrn_17_2", "wrn_28_0", "wrn_028_10", "wrn_50_4", "resnet18", "Darts"])
+def test_a_width_may_be_a_fraction() -> None:
+    model, image = on_meta("wrn_10_0.57")
+    assert isinstance(model, WideResNet)
+    assert (model.stem.out_channels, model.head.in_features) == (9, 36)
+    assert model(image).shape == (1, 10)
+    wider, _image = on_meta("wrn_10_1.3")
+    assert isinstance(wider, WideResNet)
+    assert (wider.stem.out_channels, wider.head.in_features) == (16, 83)
+    narrow, image = on_meta("wrn_50_0.5")
+    assert isinstance(narrow, BottleneckResNet)
+    assert (narrow.conv1.out_channels, narrow.fc.in_features) == (32, 1024)
+    assert narrow(image).shape == (1, 1000)
+    assert nets.input_shape("wrn_50_0.5") == (3, 224, 224)
+    assert parameters(on_meta("wrn_50_1")[0]) == 25_557_032  # torchvision's resnet50
+    small, _image = on_meta("darts_12")
+    assert isinstance(small, Darts)
+    assert small.head.in_features == 16 * 12
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "classes"),
+    [
+        ("wrn_10_2", 24_000, 10),
+        ("wrn_16_2", 100_000, 100),
+        ("darts", 490_000, 10),
+        ("wrn_50_2", 4_350_000, 1000),
+    ],
+)
+def test_a_narrower_network_is_the_widest_that_fits(name: str, params: int, classes: int) -> None:
+    found = nets.narrower(name, params, classes)
+    count = parameters(on_meta(found, classes=classes)[0])
+    prefix, _, width = found.rpartition("_")
+    wider = f"{prefix}_{int(width) + 1}" if name == "darts" else f"{prefix}_{float(width) + 0.001:.6g}"
+    assert count <= params < parameters(on_meta(wider, classes=classes)[0])
+    assert count > 0.9 * params
+
+
+def test_a_network_that_fits_is_its_own_narrower_form_and_some_have_none() -> None:
+    assert nets.narrower("wrn_10_2", 303_706) == "wrn_10_2"
+    with pytest.raises(ValueError, match=r"60 parameters are below .* wrn_10_2 reaches: \d+ to 303,706"):
+        nets.narrower("wrn_10_2", 60)
+    for name in ("resnet20", "timm:resnet18"):
+        with pytest.raises(ValueError, match="has no narrower form"):
+            nets.narrower(name, 1000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", "wrn_17_2", "wrn_28_0", "wrn_028_10", "wrn_50_4", "resnet18", "Darts", "wrn_28_0.0",
+        "wrn_28_2.50", "wrn_28_.5", "darts_0", "darts_1.5", "wrn_50_2.5",
+    ],
+)  # fmt: skip
 def test_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
     assert not nets.is_builtin(name)
     with pytest.raises(KeyError, match="legal are darts, resnet20"):

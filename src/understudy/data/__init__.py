@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .augment import Augment
 from .batches import Batches
 from .cifar import CIFAR10, CIFAR100, Cifar, load_cifar
 from .digits import load_digits
-from .imagenet import ImageFolders, load_imagenet
+from .imagenet import ImageFolders, class_names, load_imagenet
 from .images import DataError, DataSet, Images
 from .sampler import Loader, Sampler
 
@@ -22,10 +22,12 @@ __all__ = [
     "Batches",
     "DataError",
     "DataSet",
+    "Facts",
     "ImageFolders",
     "Images",
     "Loader",
     "Sampler",
+    "facts",
     "load",
     "names",
 ]
@@ -51,10 +53,7 @@ def load(
     `download` puts it; options are `layout`, `base_url`, `partial` and `progress`. `imagenet` is a folder
     with train/ and val/; options are `size` and `resize`. `mean` and `std` replace those of the data set.
     """
-    if name not in _DATA_SETS:
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"no data set {name!r}{hint}; legal are {', '.join(names())}")
+    _check_name(name)
     data = _DATA_SETS[name](None if folder is None else Path(folder).expanduser(), download, **options)
     for statistic in (mean, std):
         if statistic is not None and len(statistic) != len(data.mean):
@@ -64,6 +63,31 @@ def load(
         mean=data.mean if mean is None else tuple(mean),
         std=data.std if std is None else tuple(std),
     )
+
+
+class Facts(NamedTuple):
+    """What a network has to know of a data set."""
+
+    classes: int
+    image_shape: tuple[int, int, int]
+
+
+def facts(name: str, folder: str | Path | None = None) -> Facts:
+    """The classes and the image shape of a data set, without reading it; it need not be there.
+
+    `imagenet` has as many classes as `folder` has, where one is given, and otherwise 1,000.
+    """
+    _check_name(name)
+    if name == "imagenet" and folder is not None:
+        return Facts(len(class_names(Path(folder).expanduser() / "train")), _FACTS[name].image_shape)
+    return _FACTS[name]
+
+
+def _check_name(name: str) -> None:
+    if name not in _DATA_SETS:
+        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"no data set {name!r}{hint}; legal are {', '.join(names())}")
 
 
 def _digits(folder: Path | None, download: bool) -> Images:
@@ -89,4 +113,10 @@ _DATA_SETS: dict[str, Callable[..., DataSet]] = {
     "cifar100": partial(_cifar, CIFAR100),
     "digits": _digits,
     "imagenet": _imagenet,
+}
+_FACTS = {
+    "cifar10": Facts(10, (3, 32, 32)),
+    "cifar100": Facts(100, (3, 32, 32)),
+    "digits": Facts(10, (3, 8, 8)),
+    "imagenet": Facts(1000, (3, 224, 224)),
 }

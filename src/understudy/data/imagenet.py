@@ -206,7 +206,7 @@ def load_imagenet(folder: Path, *, size: int = 224, resize: int = 256) -> ImageF
     """Find the images below `folder`/train and `folder`/val; nothing is decoded yet."""
     if not 1 <= size <= resize:
         raise ValueError(f"size {size} is not in 1..{resize}, the size before the centre is cut out")
-    names = {part: _class_names(folder / part) for part in ("train", "val")}
+    names = {part: class_names(folder / part) for part in ("train", "val")}
     if names["train"] != names["val"]:
         only = sorted(set(names["train"]) ^ set(names["val"]))
         raise DataError(
@@ -226,7 +226,8 @@ def load_imagenet(folder: Path, *, size: int = 224, resize: int = 256) -> ImageF
     )
 
 
-def _class_names(folder: Path) -> list[str]:
+def class_names(folder: Path) -> list[str]:
+    """The folders of one part, one for each class, in the order of their labels."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; expected a folder for each class in it")
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from understudy.nets.darts import Darts
@@ -20,6 +21,7 @@ __all__ = [
     "input_shape",
     "is_builtin",
     "names",
+    "narrower",
 ]
 
 
@@ -41,7 +43,7 @@ _NETWORKS = {
 
 
 def names() -> list[str]:
-    """The common names; `wrn_DEPTH_WIDTH` of any other legal depth and width is known as well."""
+    """The common names; `wrn_DEPTH_WIDTH` of other depths and widths and `darts_CHANNELS` are known too."""
     return sorted(_NETWORKS)
 
 
@@ -60,13 +62,55 @@ def input_shape(name: str) -> tuple[int, int, int]:
     return _get(name).input_shape
 
 
+def narrower(name: str, params: int, classes: int = 10) -> str:
+    """The widest form of a network with at most so many parameters: `wrn_28_10` → `wrn_28_2.555`.
+
+    Wide ResNets go by thousandths of their width, DARTS by channels. It is counted, not estimated.
+    """
+    if not is_builtin(name) or name.startswith("resnet"):
+        raise ValueError(f"{name!r} has no narrower form: wrn_DEPTH_WIDTH and darts have")
+    prefix, _, width = name.rpartition("_") if name != "darts" else ("darts", "", "36")
+    unit = 1 if prefix == "darts" else 1000
+
+    def at(step: int) -> str:
+        return f"{prefix}_{step / unit:g}"
+
+    def count(step: int) -> int:
+        return _count_params(at(step), classes)
+
+    low, high = 1, round(float(width) * unit)
+    if params < count(low):
+        reach = f"{count(low):,} to {count(high):,}"
+        raise ValueError(f"{params:,} parameters are below what a narrower {name} reaches: {reach}")
+    if params >= count(high):
+        return name
+    while high - low > 1:  # count(low) ≤ params < count(high), and counts never fall with the width
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= params else (low, middle)
+    return at(low)
+
+
+@cache
+def _count_params(name: str, classes: int) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(name, classes=classes).parameters())
+
+
+_WIDTH = r"(0|[1-9][0-9]*)(\.[0-9]*[1-9])?"  # a number is written in one way only
+
+
 def _find(name: str) -> _Network | None:
     if name in _NETWORKS:
         return _NETWORKS[name]
-    match = re.fullmatch(r"wrn_([1-9][0-9]*)_([1-9][0-9]*)", name)
-    if match is None:
+    channels = re.fullmatch(r"darts_([1-9][0-9]*)", name)
+    if channels is not None:
+        return _Network(partial(Darts, int(channels[1])))
+    match = re.fullmatch(rf"wrn_(?P<depth>[1-9][0-9]*)_(?P<width>{_WIDTH})", name)
+    if match is None or float(match["width"]) == 0:
         return None
-    depth, width = int(match[1]), int(match[2])
+    depth, width = int(match["depth"]), float(match["width"])
+    if depth == 50 and width < 2:
+        return _Network(partial(BottleneckResNet, width=width), input_shape=(3, 224, 224))
     return _Network(partial(WideResNet, depth, width)) if is_legal_depth(depth) else None
 
 
@@ -74,6 +118,7 @@ def _get(name: str) -> _Network:
     network = _find(name)
     if network is None:
         raise KeyError(
-            f"no network {name!r}; legal are {', '.join(names())}, wrn_DEPTH_WIDTH, DEPTH = 6n + 4"
+            f"no network {name!r}; legal are {', '.join(names())}, wrn_DEPTH_WIDTH with DEPTH = 6n + 4, "
+            "wrn_50_WIDTH with WIDTH up to 2, darts_CHANNELS"
         )
     return network

@@ -7,7 +7,7 @@ of torchvision and of the usual public CIFAR weights, so that both load as they 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from understudy.nets.wide_resnet import convolution
+from understudy.nets.wide_resnet import convolution, scaled
 
 
 class Bottleneck(nn.Module):
@@ -39,24 +39,27 @@ class Bottleneck(nn.Module):
 class BottleneckResNet(nn.Module):
     """Four stages of bottlenecks with 256, 512, 1024, 2048 channels, inside each 64, ..., 512 × width.
 
-    The defaults are WRN-50-2, torchvision's `wide_resnet50_2`; `width=1` is ResNet-50.
+    The defaults are WRN-50-2, torchvision's `wide_resnet50_2`; `width=1` is ResNet-50. The width may be a
+    fraction; below 1 all channels shrink, those between the blocks and the stem's as well.
     """
 
     def __init__(
-        self, blocks: tuple[int, int, int, int] = (3, 4, 6, 3), width: int = 2, classes: int = 1000
+        self, blocks: tuple[int, int, int, int] = (3, 4, 6, 3), width: float = 2, classes: int = 1000
     ) -> None:
         super().__init__()
         if len(blocks) != 4 or min(blocks) < 1:
             raise ValueError(f"blocks {blocks} are not four whole numbers from 1 up")
-        if width < 1:
-            raise ValueError(f"width {width} is not a whole number from 1 up")
-        self.conv1 = convolution(3, 64, 7, stride=2)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = _bottlenecks(64, 64 * width, 256, blocks[0], stride=1)
-        self.layer2 = _bottlenecks(256, 128 * width, 512, blocks[1], stride=2)
-        self.layer3 = _bottlenecks(512, 256 * width, 1024, blocks[2], stride=2)
-        self.layer4 = _bottlenecks(1024, 512 * width, 2048, blocks[3], stride=2)
-        self.fc = nn.Linear(2048, classes)
+        if width <= 0:
+            raise ValueError(f"width {width} is not above 0")
+        inner = [scaled(channels, width) for channels in (64, 128, 256, 512)]
+        outer = [scaled(channels, min(1, width)) for channels in (64, 256, 512, 1024, 2048)]
+        self.conv1 = convolution(3, outer[0], 7, stride=2)
+        self.bn1 = nn.BatchNorm2d(outer[0])
+        self.layer1 = _bottlenecks(outer[0], inner[0], outer[1], blocks[0], stride=1)
+        self.layer2 = _bottlenecks(outer[1], inner[1], outer[2], blocks[1], stride=2)
+        self.layer3 = _bottlenecks(outer[2], inner[2], outer[3], blocks[2], stride=2)
+        self.layer4 = _bottlenecks(outer[3], inner[3], outer[4], blocks[3], stride=2)
+        self.fc = nn.Linear(outer[4], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, 3, H, W) → (B, classes)."""

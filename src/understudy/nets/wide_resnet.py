@@ -43,22 +43,32 @@ class WideBlock(nn.Module):
         return kept + y
 
 
-class WideResNet(nn.Module):
-    """A stem, three stages of (depth − 4) / 6 blocks with 16, 32 and 64 × width channels, a linear head."""
+def scaled(channels: int, width: float) -> int:
+    """The nearest whole number of channels, at least one."""
+    return max(1, round(channels * width))
 
-    def __init__(self, depth: int, width: int, classes: int = 10) -> None:
+
+class WideResNet(nn.Module):
+    """A stem, three stages of (depth − 4) / 6 blocks with 16, 32 and 64 × width channels, a linear head.
+
+    The width may be a fraction; below 1 the stem's 16 channels shrink as well.
+    """
+
+    def __init__(self, depth: int, width: float, classes: int = 10) -> None:
         super().__init__()
         if not is_legal_depth(depth):
             raise ValueError(f"depth {depth} is not 6n + 4 with n ≥ 1: legal are 10, 16, 22, 28, 34, 40, ...")
-        if width < 1:
-            raise ValueError(f"width {width} is not a whole number from 1 up")
+        if width <= 0:
+            raise ValueError(f"width {width} is not above 0")
         blocks = (depth - 4) // 6
-        self.stem = convolution(3, 16, 3)
-        self.stage1 = _stage(16, 16 * width, blocks, stride=1)
-        self.stage2 = _stage(16 * width, 32 * width, blocks, stride=2)
-        self.stage3 = _stage(32 * width, 64 * width, blocks, stride=2)
-        self.norm = nn.BatchNorm2d(64 * width)
-        self.head = nn.Linear(64 * width, classes)
+        stem = scaled(16, min(1, width))
+        first, second, third = (scaled(channels, width) for channels in (16, 32, 64))
+        self.stem = convolution(3, stem, 3)
+        self.stage1 = _stage(stem, first, blocks, stride=1)
+        self.stage2 = _stage(first, second, blocks, stride=2)
+        self.stage3 = _stage(second, third, blocks, stride=2)
+        self.norm = nn.BatchNorm2d(third)
+        self.head = nn.Linear(third, classes)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -50,6 +50,8 @@ def make_student_plan(recipe: Recipe, classes: int, example: Tensor) -> Plan | N
         params=recipe.params or None,
         mult_adds=recipe.mult_adds or None,
         ratio=recipe.ratio or None,
+        scale=recipe.scale or None,
+        knob=recipe.knob or None,
         example=example,
         exclude=list(recipe.exclude) or None,
         spatial=recipe.spatial,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -22,6 +23,7 @@ else:
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
 _Decay = Literal["crs", "none"]
+BUDGETS = ("params", "mult_adds", "ratio", "scale", "knob", "plan")  # one of these goes with a transform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Recipe:
     params: str = ""
     mult_adds: str = ""
     ratio: float = 0.0
+    scale: float = 0.0
+    knob: int = 0
     plan: str = ""  # a plan file instead of a budget
     spatial: Literal["separable", "unfolded"] = "separable"
     exclude: tuple[str, ...] = ()
@@ -97,7 +101,7 @@ class Recipe:
 
     def replaced(self, changes: Mapping[str, Any]) -> Recipe:
         """With some settings changed; values may be text. An unknown or ill-typed one is a ValueError."""
-        types = typing.get_type_hints(Recipe)
+        types = _types()
         converted = {}
         for key, value in changes.items():
             if key not in types:
@@ -109,6 +113,12 @@ class Recipe:
 
 # What a run is called, where its inputs lie, and how it runs: another choice gives the same result.
 _INDIFFERENT = ("name", "teacher", "plan", "workers", "checkpoint_seconds")
+
+
+@functools.cache
+def _types() -> dict[str, Any]:
+    """The type of each setting."""
+    return typing.get_type_hints(Recipe)
 
 
 def recipe_names() -> list[str]:
@@ -181,7 +191,8 @@ def _check(recipe: Recipe) -> None:
     for key, low in (
         ("epochs", 1), ("batch_size", 1), ("train_images", 0), ("learning_rate", 0), ("weight_decay", 0),
         ("cutout", 0), ("crop_padding", 0), ("attention", 0), ("clip", 0), ("checkpoint_seconds", 0),
-        ("workers", 0), ("seed", 0), ("ratio", 0), ("gamma", 0), ("momentum", 0), ("auxiliary", 0),
+        ("workers", 0), ("seed", 0), ("ratio", 0), ("scale", 0), ("knob", 0), ("gamma", 0), ("momentum", 0),
+        ("auxiliary", 0),
     ):  # fmt: skip
         if getattr(recipe, key) < low:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, below {low}")
@@ -195,11 +206,11 @@ def _check(recipe: Recipe) -> None:
             raise ValueError(f"decay_overrides holds {override!r}; an example is 'hashed=none'")
     if not 0 <= recipe.distillation <= 1:
         raise ValueError(f"distillation is {recipe.distillation!r}, not in 0..1")
-    budgets = [key for key in ("params", "mult_adds", "ratio", "plan") if getattr(recipe, key)]
+    budgets = [key for key in BUDGETS if getattr(recipe, key)]
     if len(budgets) > 1:
-        raise ValueError(f"give one of params, mult_adds, ratio and plan, not {' and '.join(budgets)}")
+        raise ValueError(f"give one of {', '.join(BUDGETS)}, not {' and '.join(budgets)}")
     if recipe.transform and not budgets:
-        raise ValueError(f"transform {recipe.transform!r} needs a budget: params, mult_adds or ratio")
+        raise ValueError(f"transform {recipe.transform!r} needs a budget, one of {', '.join(BUDGETS)}")
     if budgets and not recipe.transform and not recipe.plan:
         raise ValueError(f"the budget {budgets[0]} needs a transform")
     if (recipe.attention or recipe.distillation) and not recipe.teacher and budgets:

@@ -33,6 +33,10 @@ class RunError(ValueError):
     """A folder that is not what a run needs."""
 
 
+class RunInUseError(RunError):
+    """A folder that another process has taken."""
+
+
 def _changes(old: Run, new: Run) -> list[str]:
     """What differs between two runs, in words."""
     before, after = dataclasses.asdict(old.recipe), dataclasses.asdict(new.recipe)
@@ -141,7 +145,7 @@ class Run:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()
-            raise RunError(f"{self.folder} is in use by another process") from None
+            raise RunInUseError(f"{self.folder} is in use by another process") from None
 
     def close(self) -> None:
         """Let go of the folder."""

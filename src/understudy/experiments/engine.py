@@ -1,0 +1,41 @@
+"""What runs tasks: some at a time, each told when it moves and how it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from .task import Outcome, Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """Something that a task did: a line of progress, or its outcome."""
+
+    task: str
+    text: str = ""
+    outcome: Outcome | None = None
+
+
+class Engine(Protocol):
+    """Starts tasks and waits for what they say."""
+
+    slots: int  # tasks that may be started at a time
+    started: Literal["started", "queued"]  # what starting means: at once, or when others decide
+
+    def start(self, task: Task) -> None:
+        """Begin a task; only while fewer than `slots` run."""
+
+    def wait(self) -> Message:
+        """The next message of any task; blocks until there is one."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop everything that still runs, at once."""

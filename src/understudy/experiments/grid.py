@@ -1,0 +1,136 @@
+"""A grid: one TOML file → cells, each a recipe with a name and an identity.
+
+recipe = "demo"            # what every cell starts from
+seeds = [0, 1]
+unreachable = "skip"       # record a budget that cannot be met, and go on; "refuse" is the default
+
+[settings]                 # of the recipe, changed for all
+epochs = 8
+
+[teacher]                  # settings of its own; or existing = "a run, a file of weights, or timm:NAME"
+epochs = 12
+
+[[students]]               # the product of its lists; as many such blocks as needed
+transforms = ["low_rank", "shuffle"]      # or "all"
+params = ["24k", "48k"]                   # or mult_adds, ratio, scale, knob
+attention = [true, false]
+crs = [true, false]
+
+[[baselines]]
+networks = ["wrn_16_1"]    # dense networks by name
+narrow = ["24k"]           # the widest narrower network with at most so many parameters
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from understudy import data
+from understudy.train import load_recipe
+
+from .cell import Cell, short_hash
+from .checks import GridError, as_blocks, as_list, as_settings, as_table, check_keys
+from .expansion import Expansion, check_network
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_KEYS = (
+    "recipe", "networks", "data", "seeds", "unreachable", "settings", "teacher", "students", "baselines",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """All cells, teachers first; the same cells in any order are the same grid."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    skip_unreachable: bool = False
+
+    @property
+    def identity(self) -> str:
+        """A hash of all cells, whatever their order."""
+        return short_hash(sorted((cell.name, cell.id) for cell in self.cells))
+
+
+def grid_names() -> list[str]:
+    """The grids that come with the package."""
+    folder = resources.files("understudy").joinpath("grids")
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def load_grid(name: str | Path, data_folder: Path | None = None) -> Grid:
+    """A shipped grid by name, or one from a TOML file."""
+    path = Path(name)
+    if str(name) in grid_names():
+        file = resources.files("understudy").joinpath("grids").joinpath(f"{name}.toml")
+        text = file.read_text(encoding="utf-8")
+    elif path.suffix == ".toml" and path.is_file():
+        text = path.read_text(encoding="utf-8")
+    else:
+        near = difflib.get_close_matches(str(name), grid_names(), n=1, cutoff=0.3)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise GridError(f"no grid {str(name)!r} among {', '.join(grid_names())}, nor such a file{hint}")
+    try:
+        return make_grid(path.stem, tomllib.loads(text), data_folder)
+    except ValueError as error:  # of TOML as well
+        raise GridError(f"grid {name}: {error}") from error
+
+
+def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = None) -> Grid:
+    """The grid of a table such as TOML gives; a ValueError names what is wrong with it."""
+    check_keys("a grid", table, _KEYS)
+    if "recipe" not in table:
+        raise GridError("a grid needs a recipe to start from, such as recipe = 'demo'")
+    policy = table.get("unreachable", "refuse")
+    if policy not in ("refuse", "skip"):
+        raise GridError(f"unreachable is {policy!r}, not 'refuse' or 'skip'")
+    base = load_recipe(str(table["recipe"]), as_settings("[settings]", table.get("settings", {})))
+    base = base.replaced({"data": table.get("data", base.data)})
+    networks = as_list("networks", table.get("networks", base.network), str)
+    for network in networks:
+        check_network(network)
+    expansion = Expansion(
+        base,
+        data.facts(base.data, data_folder).classes,
+        networks,
+        as_list("seeds", table.get("seeds", 0), int),
+        as_table("[teacher]", table.get("teacher", {})),
+    )
+    taught = [
+        *itertools.chain.from_iterable(map(expansion.students, as_blocks("students", table))),
+        *itertools.chain.from_iterable(map(expansion.baselines, as_blocks("baselines", table))),
+    ]
+    if not taught:
+        raise GridError("the grid has neither [[students]] nor [[baselines]]")
+    cells = [*expansion.teachers(), *taught]
+    _refuse_duplicates(cells)
+    return Grid(name, tuple(_with_unique_names(cells)), policy == "skip")
+
+
+def _refuse_duplicates(cells: Sequence[Cell]) -> None:
+    names: dict[str, str] = {}
+    for cell in cells:
+        if cell.id in names:
+            other = names[cell.id]
+            problem = "is listed twice" if other == cell.name else f"is the same run as {other}"
+            raise GridError(f"{cell.name} {problem} (identity {cell.id}): remove one")
+        names[cell.id] = cell.name
+
+
+def _with_unique_names(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Cells of one name but other settings are told apart by their identity."""
+    names = [cell.name for cell in cells]
+    for cell in cells:
+        shared = names.count(cell.name) > 1
+        yield dataclasses.replace(cell, name=f"{cell.name}-{cell.id[:6]}") if shared else cell

@@ -1,0 +1,90 @@
+"""The engine on a Ray cluster: the same tasks as Ray tasks.
+
+Every machine of the cluster must find the sweep's folder and the data under the same path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from .engine import Message
+from .task import Outcome, Task, run_task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_RETRIES = 1  # of a task whose process dies under it
+
+
+class RayEngine:
+    """Queues every task with Ray, which finds it a place; one whose process dies is retried once.
+
+    The cluster is the one that RAY_ADDRESS names; without it, Ray is started on this machine with a place for
+    each of `workers` tasks. `gpus_per_cell` may be a fraction; by default it is 1 where the cluster has GPUs.
+    """
+
+    started: Literal["started", "queued"] = "queued"
+    slots = sys.maxsize  # Ray has its own queue
+
+    def __init__(self, workers: int, gpus_per_cell: float | None = None) -> None:
+        if workers < 1:
+            raise ValueError(f"{workers} workers: at least 1 is needed")
+        if gpus_per_cell is not None and gpus_per_cell < 0:
+            raise ValueError(f"{gpus_per_cell} GPUs for each cell: 0 or more")
+        self.workers = workers
+        self.gpus_per_cell = gpus_per_cell
+        self._ray = _import_ray()
+        self._remote: Any = None
+        self._names: dict[Any, str] = {}
+
+    def __enter__(self) -> Self:
+        address = os.environ.get("RAY_ADDRESS", "local")
+        own = {"num_cpus": self.workers, "include_dashboard": False} if address == "local" else {}
+        self._ray.init(address=address, log_to_driver=False, logging_level="error", **own)
+        gpus = self.gpus_per_cell
+        if gpus is None:
+            gpus = 1.0 if self._ray.cluster_resources().get("GPU", 0) else 0.0
+        self._remote = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(_run)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ray.shutdown()
+
+    def start(self, task: Task) -> None:
+        """Give a task to Ray."""
+        self._names[self._remote.remote(task.to_dict())] = task.name
+
+    def wait(self) -> Message:
+        """The next task that has ended."""
+        [done], _ = self._ray.wait(list(self._names), num_returns=1)
+        name = self._names.pop(done)
+        try:
+            return Message(name, outcome=Outcome(**self._ray.get(done)))
+        except self._ray.exceptions.RayError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+            return Message(name, outcome=Outcome("failed", reason))
+
+
+def _run(task: dict[str, Any]) -> dict[str, Any]:
+    """What runs in Ray's process."""
+    return dataclasses.asdict(run_task(Task.from_dict(task)))
+
+
+def _import_ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise ImportError(
+            f"the engine 'ray' needs ray, which cannot be imported ({error}); "
+            "pip install 'understudy[ray]' brings it"
+        ) from error
+    return ray

@@ -1,0 +1,96 @@
+"""How a sweep stands, from its folder alone: counts, what is at work, what is left, every failure."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import fmean
+
+from understudy.train import Recipe, Run
+
+from .results import Result, read_index, read_results
+
+
+@dataclasses.dataclass(frozen=True)
+class CellStatus:
+    """How one cell stands; `seconds_left` is of training, None where nothing tells."""
+
+    name: str
+    status: str
+    reason: str
+    epochs: int  # done
+    all_epochs: int
+    test_error: float | None
+    seconds_left: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepStatus:
+    """How all cells stand."""
+
+    grid: str
+    cells: tuple[CellStatus, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cells by status."""
+        return dict(collections.Counter(cell.status for cell in self.cells))
+
+    @property
+    def failures(self) -> list[CellStatus]:
+        """All that did not go well, whatever the reason."""
+        return [cell for cell in self.cells if cell.status in ("failed", "diverged", "unreachable")]
+
+    @property
+    def unknown(self) -> int:
+        """Cells left of which nothing tells how long they take."""
+        return sum(cell.seconds_left is None for cell in self.cells)
+
+    @property
+    def seconds_of_work(self) -> float:
+        """Training left, as far as it is known, one cell after another."""
+        return sum(cell.seconds_left or 0.0 for cell in self.cells)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the end with as many cells at work as now; None if none is, or something is not known."""
+        at_work = self.counts.get("running", 0)
+        return None if not at_work or self.unknown else self.seconds_of_work / at_work
+
+
+def sweep_status(out: Path) -> SweepStatus:
+    """Read how a sweep stands; one that is at work is not disturbed."""
+    results = read_results(out)
+    runs = {result["name"]: Run(out / "runs" / result["name"], Recipe()) for result in results}
+    epochs = {name: run.metrics() for name, run in runs.items()}
+    seconds = {name: [record["seconds"] for record in records] for name, records in epochs.items()}
+    paces = {result["name"]: _pace(result, results, seconds) for result in results}
+    cells = []
+    for result in results:
+        name, status = result["name"], result["status"]
+        if status == "waiting" and runs[name].is_in_use():
+            status = "running"
+        done, wanted = len(epochs[name]), int(result["recipe"]["epochs"])
+        left: float | None = 0.0
+        if status in ("waiting", "running"):
+            pace = paces[name]
+            left = None if pace is None else pace * (wanted - done)
+        error = epochs[name][-1]["test_error"] if epochs[name] else None
+        cells.append(CellStatus(name, status, result["reason"], done, wanted, error, left))
+    return SweepStatus(str(read_index(out)["name"]), tuple(cells))
+
+
+def _pace(result: Result, results: Iterable[Result], seconds: dict[str, list[float]]) -> float | None:
+    """Seconds an epoch: of the cell itself, or of cells with the same network and transform."""
+    if seconds[result["name"]]:
+        return fmean(seconds[result["name"]])
+    kind = ("network", "transform", "attention")
+    alike = [
+        second
+        for other in results
+        if all(other[key] == result[key] for key in kind)
+        for second in seconds[other["name"]]
+    ]
+    return fmean(alike) if alike else None

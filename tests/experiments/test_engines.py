@@ -1,0 +1,162 @@
+"""Engines: workers that are killed, sweeps that are killed, and what the same command makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from sweeps import LOW_RANK, TEACHER, TOML, InlineEngine, holders, tiny, without_clock
+
+from understudy.experiments import local, read_results, runner, sweep
+from understudy.experiments.local import LocalEngine
+from understudy.experiments.ray_engine import RayEngine
+from understudy.experiments.task import Task
+
+SECONDS = 120.0  # to wait for anything, on a machine that is busy with other things
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The bits of a sum may depend on the number of threads: everything here runs on one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that nothing disturbed."""
+    out = tmp_path_factory.mktemp("unbroken") / "sweep"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "LocalEngine", lambda *_: InlineEngine())
+        sweep(tiny(), out)
+    return out
+
+
+def until(true: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until something is so."""
+    given_up = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < given_up, "it never came"
+        if process is not None:
+            assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def task(folder: Path, epochs: int) -> Task:
+    return Task(TEACHER, tiny().cells[0].recipe.replaced({"epochs": epochs}), str(folder), None, 1)
+
+
+def test_a_task_outlives_one_worker_and_fails_with_the_signal_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalEngine(1, tmp_path / "log") as engine:
+        engine.start(task(tmp_path / "run", epochs=3))
+        assert "epoch 1/3" in engine.wait().text
+        engine._workers[0].process.kill()
+        messages = [engine.wait()]
+        while messages[-1].outcome is None:
+            messages.append(engine.wait())
+        assert messages[-1].outcome.status == "finished"
+        texts = " ".join(message.text for message in messages)
+        assert "killed by SIGKILL; going on in another" in texts
+        assert "going on from step" in texts
+        assert len(engine._workers) == 1
+
+        monkeypatch.setattr(local, "_ATTEMPTS", 1)
+        engine._attempts.clear()
+        engine.start(task(tmp_path / "other", epochs=1000))
+        engine.wait()
+        engine._workers[0].process.send_signal(signal.SIGSEGV)
+        last = engine.wait()
+        while last.outcome is None:
+            last = engine.wait()
+        assert last.outcome.status == "failed"
+        assert last.outcome.reason.startswith("the worker was killed by SIGSEGV")
+        assert "Segmentation fault" in (tmp_path / "log").read_text()
+
+
+def test_an_engine_without_places_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="0 workers: at least 1"):
+        LocalEngine(0, tmp_path / "log")
+    with pytest.raises(ValueError, match="0 workers: at least 1"):
+        RayEngine(0)
+    with pytest.raises(ValueError, match="-1 GPUs"):
+        RayEngine(1, -1)
+
+
+def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'understudy\[ray\]'"):
+        RayEngine(1)
+
+
+def command(tmp_path: Path, *options: str, toml: str = TOML) -> subprocess.Popen[str]:
+    """`understudy sweep` of the tiny grid in a process of its own."""
+    (tmp_path / "tiny.toml").write_text(toml)
+    return subprocess.Popen(
+        [sys.executable, "-m", "understudy", "sweep", "tiny.toml", "--out", "out", *options],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
+    tmp_path: Path, unbroken: Path
+) -> None:
+    out = tmp_path / "out"
+
+    def begun(cell: str) -> bool:
+        return any((out / "runs" / cell / "checkpoints").glob("step-*"))
+
+    stopped = command(tmp_path)
+    until(lambda: begun(TEACHER), stopped)
+    stopped.send_signal(signal.SIGINT)
+    _, errors = stopped.communicate(timeout=SECONDS)
+    assert stopped.returncode == 130, errors
+    assert "the same command goes on" in errors
+    assert "Traceback" not in errors
+    assert not holders(out / "runs" / TEACHER / ".lock")
+
+    killed = command(tmp_path)
+    until(lambda: begun(LOW_RANK), killed)
+    killed.kill()
+    killed.communicate(timeout=SECONDS)
+    until(lambda: not holders(out / "runs" / LOW_RANK / ".lock"))  # no worker outlives its sweep
+    statuses = {result["name"]: result["status"] for result in read_results(out)}
+    assert (statuses[TEACHER], statuses[LOW_RANK]) == ("finished", "waiting")
+
+    sweep(tiny(), out)
+    assert without_clock(out) == without_clock(unbroken)
+    for cell in without_clock(out):
+        weights = [folder / "runs" / cell / "model.safetensors" for folder in (out, unbroken)]
+        assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_ray_runs_the_same_cells_and_outlives_a_killed_worker(tmp_path: Path, unbroken: Path) -> None:
+    pytest.importorskip("ray", reason="needs the extra 'ray'")
+    out = tmp_path / "out"
+    toml = TOML.replace('["low_rank", "shuffle"]', '"low_rank"')
+    process = command(tmp_path, "--engine", "ray", toml=toml)
+    lock = out / "runs" / TEACHER / ".lock"
+    until(lambda: any((out / "runs" / TEACHER / "checkpoints").glob("step-*")), process)
+    pids = holders(lock)
+    assert len(pids) == 1
+    os.kill(pids[0], signal.SIGKILL)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    assert LOW_RANK in output
+    assert "queued" in errors
+    results, wanted = without_clock(out), without_clock(unbroken)
+    assert results == {cell: wanted[cell] for cell in (TEACHER, LOW_RANK)}

@@ -1,0 +1,298 @@
+"""Grids: how many cells, what each is called, what each is, and files that are refused."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy import nets
+from understudy.experiments import Cell, Grid, GridError, grid_names, load_grid, make_grid
+
+TABLE: dict[str, Any] = {"recipe": "demo", "students": [{"transforms": ["low_rank"], "params": ["24k"]}]}
+
+
+def grid(**changes: Any) -> Grid:
+    return make_grid("test", {**TABLE, **changes})
+
+
+def students(*blocks: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"transforms": ["low_rank"], "params": "24k", **block} for block in blocks]
+
+
+def without_budget(**block: Any) -> list[dict[str, Any]]:
+    return [{"transforms": ["low_rank"], **block}]
+
+
+def by_name(made: Grid) -> dict[str, Cell]:
+    return {cell.name: cell for cell in made.cells}
+
+
+def some(values: list[Any]) -> st.SearchStrategy[list[Any]]:
+    """A few of them, in any order."""
+    return st.lists(st.sampled_from(values), min_size=1, unique=True)
+
+
+BLOCKS = st.fixed_dictionaries(
+    {
+        "transforms": some(["low_rank", "hashed", "shuffle", "tucker"]),
+        "attention": some([True, False]),
+        "crs": some([True, False]),
+        "seeds": some([0, 1, 5]),
+    }
+)
+BUDGETS = st.one_of(
+    st.fixed_dictionaries({"params": some(["24k", "30k", 40_000])}),
+    st.fixed_dictionaries({"mult_adds": some(["0.3M", "500k"])}),
+    st.fixed_dictionaries({"ratio": some([0.1, 0.2])}),
+    st.fixed_dictionaries({"scale": some([0.25, 1.0, 1])}).filter(lambda block: len(block["scale"]) < 3),
+    st.fixed_dictionaries({"knob": some([1, 2])}),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(BLOCKS, BUDGETS)
+def test_a_block_is_the_product_of_its_lists(block: dict[str, Any], budget: dict[str, Any]) -> None:
+    lists = [*block.values(), *(sorted(set(values), key=str) for values in budget.values())]
+    made = grid(students=[block | {key: sorted(set(v), key=str) for key, v in budget.items()}])
+    assert len(made.cells) == 1 + len(list(itertools.product(*lists)))
+    assert [cell.role for cell in made.cells] == ["teacher"] + ["student"] * (len(made.cells) - 1)
+    assert len({cell.id for cell in made.cells}) == len(made.cells)
+    names = [cell.name for cell in made.cells]
+    assert len({name.lower() for name in names}) == len(names)
+    assert all(Path(name).name == name and set(name) <= set(SAFE) for name in names)
+
+
+SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+
+@settings(max_examples=25, deadline=None)
+@given(BLOCKS, st.randoms(use_true_random=False))
+def test_the_order_in_which_things_are_written_changes_nothing(block: dict[str, Any], random: Any) -> None:
+    def shuffled(content: Any) -> Any:
+        if isinstance(content, dict):
+            items = [(key, shuffled(value)) for key, value in content.items()]
+            return dict(random.sample(items, len(items)))
+        return random.sample(content, len(content)) if isinstance(content, list) else content
+
+    table = {
+        "recipe": "demo",
+        "settings": {"epochs": 3, "batch_size": 32},
+        "teacher": {"epochs": 4, "seed": 2},
+        "students": [block | {"params": ["24k", "30k"]}, {"transforms": "acdc", "ratio": 0.3}],
+    }
+    first, second = make_grid("one", table), make_grid("two", shuffled(copy.deepcopy(table)))
+    assert first.identity == second.identity
+    assert {cell.name: cell.id for cell in first.cells} == {cell.name: cell.id for cell in second.cells}
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"settings": {"epochs": 13}}, False),
+        ({"seeds": [1]}, False),
+        ({"teacher": {"epochs": 13}}, False),
+        ({"networks": "wrn_10_1"}, False),
+        ({"settings": {"checkpoint_seconds": 1.0}}, True),
+        ({"settings": {"workers": 2}}, True),
+        ({"unreachable": "skip"}, True),
+        ({"students": students({"params": 24_000})}, True),
+        ({"students": students({"params": "24,000"})}, True),
+    ],
+)
+def test_an_identity_holds_what_decides_the_outcome_and_nothing_else(
+    changes: dict[str, Any], same: bool
+) -> None:
+    assert ({cell.id for cell in grid(**changes).cells} == {cell.id for cell in grid().cells}) is same
+
+
+def test_a_student_is_another_when_its_teacher_is_unless_it_has_none() -> None:
+    def ids(epochs: int) -> dict[str, str]:
+        made = grid(teacher={"epochs": epochs}, students=students({"attention": [True, False]}))
+        return {name: cell.id for name, cell in by_name(made).items()}
+
+    short, long = ids(3), ids(4)
+    assert short["low_rank-24k-at-crs-seed-0"] != long["low_rank-24k-at-crs-seed-0"]
+    assert short["low_rank-24k-crs-seed-0"] == long["low_rank-24k-crs-seed-0"]
+
+
+def test_settings_reach_the_cells_they_are_meant_for() -> None:
+    made = by_name(
+        grid(
+            settings={"epochs": 5, "attention": 7.0},
+            teacher={"epochs": 6, "seed": 3},
+            students=students(
+                {
+                    "attention": [True, False],
+                    "crs": [True, False],
+                    "settings": {"decay_overrides": ["hashed=none"]},
+                }
+            ),
+            baselines=[{"networks": "wrn_16_1", "attention": [True, False], "settings": {"epochs": 8}}],
+        )
+    )
+    assert list(made) == [
+        "teacher-seed-3",
+        "low_rank-24k-at-crs-seed-0",
+        "low_rank-24k-at-seed-0",
+        "low_rank-24k-crs-seed-0",
+        "low_rank-24k-seed-0",
+        "wrn_16_1-at-seed-0",
+        "wrn_16_1-seed-0",
+    ]
+    teacher, student = made["teacher-seed-3"], made["low_rank-24k-at-crs-seed-0"]
+    assert (teacher.recipe.epochs, teacher.recipe.attention, teacher.recipe.seed) == (6, 0, 3)
+    assert (student.recipe.epochs, student.recipe.attention, student.recipe.decay) == (5, 7, "crs")
+    assert (student.recipe.teacher, student.teacher) == ("teacher-seed-3", teacher.id)
+    assert student.recipe.decay_overrides == ("hashed=none",)
+    assert student.budget == "24k params"
+    alone = made["low_rank-24k-seed-0"]
+    assert (alone.recipe.attention, alone.recipe.decay, alone.recipe.teacher, alone.teacher) == (
+        0,
+        "none",
+        "",
+        "",
+    )
+    dense = made["wrn_16_1-at-seed-0"]
+    assert (dense.role, dense.recipe.transform, dense.recipe.epochs) == ("baseline", "", 8)
+    assert dense.teacher == teacher.id
+
+
+def test_blocks_that_differ_in_settings_alone_are_told_apart_by_their_identity() -> None:
+    made = grid(students=students({}, {"settings": {"clip": 1.0}}))
+    names = [cell.name for cell in made.cells[1:]]
+    assert names == [f"low_rank-24k-at-crs-seed-0-{cell.id[:6]}" for cell in made.cells[1:]]
+
+
+def test_every_network_has_its_own_teacher() -> None:
+    made = by_name(grid(networks=["wrn_10_1", "wrn_10_2"], students=students({"params": "12k"})))
+    assert made["wrn_10_1-low_rank-12k-at-crs-seed-0"].teacher == made["wrn_10_1-teacher-seed-0"].id
+    assert made["wrn_10_2-low_rank-12k-at-crs-seed-0"].teacher == made["wrn_10_2-teacher-seed-0"].id
+    assert made["wrn_10_1-teacher-seed-0"].id != made["wrn_10_2-teacher-seed-0"].id
+
+
+def test_an_existing_teacher_is_known_by_its_contents(tmp_path: Path) -> None:
+    def student(name: str, content: bytes) -> Cell:
+        (tmp_path / name).write_bytes(content)
+        return grid(teacher={"existing": str(tmp_path / name)}).cells[0]
+
+    first = student("a.safetensors", b"weights")
+    assert first.role == "student"
+    assert first.recipe.teacher == str(tmp_path / "a.safetensors")
+    assert student("moved.safetensors", b"weights").id == first.id
+    assert student("a.safetensors", b"others").id != first.id
+
+
+def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
+    cell = by_name(grid(baselines=[{"narrow": ["24k"]}]))["narrow-24k-seed-0"]
+    assert cell.recipe.network == nets.narrower("wrn_10_2", 24_000)
+    assert (cell.recipe.transform, cell.recipe.teacher, cell.budget) == ("", "", "24k params")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"student": []}, "a grid has no key 'student'; the nearest is 'students'"),
+        ({"recipe": "demoo"}, "no recipe 'demoo'.* did you mean demo?"),
+        ({"settings": {"epoch": 3}}, r"\[settings\]: no setting 'epoch'; the nearest is 'epochs'"),
+        ({"settings": {"epochs": 0}}, "epochs is 0, below 1"),
+        (
+            {"settings": {"network": "x"}},
+            r"\[settings\] sets 'network', which a grid decides by",
+        ),
+        ({"settings": 3}, r"\[settings\] is 3, not a table"),
+        ({"teacher": {"epoch": 3}}, r"\[teacher\]: no setting 'epoch'; the nearest is 'epochs'"),
+        ({"teacher": {"existing": "nowhere"}}, "no teacher 'nowhere'"),
+        ({"teacher": {"existing": "timm:x", "epochs": 3}}, "takes no other settings"),
+        ({"students": students({"transform": 1})}, "has no key 'transform'; the nearest is 'transforms'"),
+        ({"students": students({"transforms": ["low_rnk"]})}, "no transform 'low_rnk'.*'low_rank'"),
+        ({"students": students({"transforms": []})}, "transforms is an empty list"),
+        ({"students": [{"params": "24k"}]}, "needs transforms"),
+        ({"students": without_budget()}, "needs one of params, .*; it has none"),
+        ({"students": without_budget(params="1k", ratio=0.1)}, "; it has params and ratio"),
+        ({"students": students({"params": "many"})}, "'many' is not a count"),
+        ({"students": students({"seeds": ["one"]})}, "seeds holds 'one', not a whole number"),
+        ({"students": students({"seeds": [True]})}, "seeds holds True, not a whole number"),
+        ({"students": students({"attention": [1]})}, "attention holds 1, not true or false"),
+        ({"students": students({"networks": "wrn_10_4"})}, "'wrn_10_4' is not among the grid's networks"),
+        ({"students": without_budget(ratio="half")}, "ratio holds 'half', not a number"),
+        ({"students": [], "baselines": []}, "neither"),
+        ({"baselines": [{}]}, r"\[\[baselines\]\] needs networks by name, or narrow"),
+        ({"baselines": [{"narow": "24k"}]}, "has no key 'narow'; the nearest is 'narrow'"),
+        ({"baselines": [{"networks": "wrn_11_2"}]}, "no network 'wrn_11_2'"),
+        ({"networks": ["wrn_11_2"]}, "no network 'wrn_11_2'"),
+        ({"data": "digit"}, "no data set 'digit'.*digits"),
+        ({"unreachable": "ignore"}, "unreachable is 'ignore', not 'refuse' or 'skip'"),
+        ({"settings": {"attention": 0}, "students": students({"attention": True})}, "its weight .* is 0"),
+        ({"seeds": [0, 0]}, "low_rank-24k-at-crs-seed-0 is listed twice"),
+        (
+            {"students": students({"params": ["24k", 24_000]})},
+            "low_rank-24000-at-crs-seed-0 is the same run as low_rank-24k-at-crs-seed-0",
+        ),
+        ({"baselines": [{"networks": "wrn_10_2"}]}, "wrn_10_2-seed-0 is the same run as teacher-seed-0"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_what_is_wrong(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        grid(**changes)
+
+
+def test_a_file_is_read_or_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('recipe = "demo"\n[students]\ntransforms = "all"\nratio = 0.1\n')
+    made = load_grid(path)
+    assert (made.name, len(made.cells)) == ("own", 7)
+    path.write_text("recipe = demo\n")
+    with pytest.raises(GridError, match=r"grid .*own.toml: "):
+        load_grid(path)
+    path.write_text("[settings]\nepochs = 3\n")
+    with pytest.raises(GridError, match=r"own.toml: a grid needs a recipe"):
+        load_grid(path)
+    with pytest.raises(GridError, match=r"no grid 'paper_wrn_2810' .*did you mean paper_wrn_28_10\?"):
+        load_grid("paper_wrn_2810")
+    with pytest.raises(GridError, match="nor such a file"):
+        load_grid(tmp_path / "none.toml")
+
+
+def test_the_shipped_grids_are_the_paper_s_and_the_demo() -> None:
+    assert grid_names() == ["demo", "paper_darts", "paper_wrn_28_10", "paper_wrn_50_2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "transforms", "budgets", "ablations"),
+    [
+        ("paper_wrn_28_10", 6, {"2.4M params", "1.2M params", "0.6M params"}, 3),
+        ("paper_darts", 6, {"1.42M params", "0.83M params", "0.49M params"}, 1),
+    ],
+)
+def test_a_grid_of_the_paper_has_its_methods_budgets_and_ablations(
+    name: str, transforms: int, budgets: set[str], ablations: int
+) -> None:
+    taught = [cell for cell in load_grid(name).cells if cell.role == "student"]
+    assert len({cell.recipe.transform for cell in taught}) == transforms
+    assert {cell.budget for cell in taught} == budgets
+    switches = {(bool(cell.recipe.attention), cell.recipe.decay) for cell in taught}
+    assert switches == set([(True, "crs"), (False, "crs"), (True, "none")][:ablations])
+    assert len(taught) == transforms * len(budgets) * ablations
+    assert {cell.recipe.attention for cell in taught} <= {0.0, 1000.0}
+
+
+def test_the_grid_for_imagenet_has_the_rows_of_the_paper_s_table() -> None:
+    taught = [cell for cell in load_grid("paper_wrn_50_2").cells if cell.role == "student"]
+    assert {(cell.recipe.transform, cell.recipe.params) for cell in taught} == {
+        *itertools.product(("low_rank", "hashed", "tensor_train"), ("17.6M", "4.35M")),
+        ("shuffle", "17.72M"),
+        ("shuffle", "6.04M"),
+    }
+
+
+def test_a_cell_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        grid().cells[0].name = "other"  # type: ignore[misc]

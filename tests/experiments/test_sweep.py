@@ -1,0 +1,352 @@
+"""Sweeps: every cell ends recorded, whatever happens to it; folders and results that are refused."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, tiny, without_clock
+
+from understudy.experiments import Event, GridError, ResultsError, read_results, runner, sweep, sweep_status
+from understudy.experiments import task as task_module
+from understudy.experiments.task import Outcome, Task, run_task
+from understudy.train import Run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks as small as these are slower on many."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+Use = Callable[[InlineEngine], InlineEngine]
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Let sweeps run on this engine."""
+
+    def choose(engine: InlineEngine) -> InlineEngine:
+        monkeypatch.setattr(runner, "LocalEngine", lambda *_: engine)
+        return engine
+
+    return choose
+
+
+def done(_: Task) -> Outcome:
+    raise AssertionError("nothing was left to do")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep that went well."""
+    out = tmp_path_factory.mktemp("finished") / "sweep"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "LocalEngine", lambda *_: InlineEngine())
+        sweep(tiny(), out)
+    return out
+
+
+def test_a_sweep_trains_the_teacher_first_and_leaves_a_full_result_of_every_cell(finished: Path) -> None:
+    results = read_results(finished)
+    assert [result["name"] for result in results] == [TEACHER, LOW_RANK, SHUFFLE]
+    index = json.loads((finished / "grid.json").read_text())
+    assert (index["format"], index["name"], index["identity"]) == (1, "tiny", tiny().identity)
+    assert index["cells"] == [TEACHER, LOW_RANK, SHUFFLE]
+    teacher, student = results[:2]
+    assert (teacher["role"], teacher["transform"], teacher["budget"], teacher["teacher"]) == (
+        "teacher",
+        "",
+        "",
+        "",
+    )
+    assert (student["role"], student["transform"], student["budget"]) == ("student", "low_rank", "ratio 0.1")
+    assert student["teacher"] == teacher["id"]
+    for result in results:
+        assert (result["format"], result["grid"], result["status"], result["reason"]) == (
+            1,
+            "tiny",
+            "finished",
+            "",
+        )
+        assert (result["network"], result["data"], result["seed"]) == ("wrn_10_1", "digits", 0)
+        assert [line["epoch"] for line in result["curve"]] == [0, 1]
+        assert result["error"] == {
+            "top1": result["curve"][-1]["test_error"],
+            "top5": result["curve"][-1]["test_top5_error"],
+            "test_images": 500,
+        }
+        assert {key: result["costs"][key] for key in ("params", "mult_adds", "ideal_mult_adds")} == {
+            key: result["planned"][key] for key in ("params", "mult_adds", "ideal_mult_adds")
+        }
+        assert (
+            result["costs"]["bytes"]
+            == (finished / "runs" / result["name"] / "model.safetensors").stat().st_size
+        )
+        assert result["speed"]["images_per_second"] > 0
+        assert result["speed"]["latency_ms"] > 0
+        assert result["machine"]["torch"] == torch.__version__
+        assert result["seconds"] == pytest.approx(sum(line["seconds"] for line in result["curve"]), abs=0.01)
+    assert (student["attention"], student["decay"]) == (student["recipe"]["attention"], "crs")
+    assert student["recipe"]["teacher"] == TEACHER
+
+
+def test_finished_cells_are_never_repeated(finished: Path, use: Use) -> None:
+    before = {path: path.read_bytes() for path in (finished / "results").iterdir()}
+    use(InlineEngine(done))
+    events: list[Event] = []
+    sweep(tiny(), finished, report=events.append)
+    assert {path: path.read_bytes() for path in (finished / "results").iterdir()} == before
+    assert [(event.kind, event.done, event.total) for event in events] == [("kept", 3, 3)]
+
+
+def test_a_result_lost_with_the_sweep_is_taken_from_its_run(finished: Path, use: Use) -> None:
+    before = without_clock(finished)
+    (finished / "results" / f"{LOW_RANK}.json").unlink()
+    engine = use(InlineEngine())
+    sweep(tiny(), finished)
+    assert engine.names == [LOW_RANK]
+    assert without_clock(finished) == before
+    assert len(Run.read(finished / "runs" / LOW_RANK).metrics()) == 2
+
+
+def test_a_cell_that_diverges_is_recorded_and_stops_no_other(tmp_path: Path, use: Use) -> None:
+    table = {"settings": {"learning_rate": 1e30, "clip": 0.0}, "transforms": "low_rank", "ratio": 0.1}
+    grid = tiny(students=[table, {"transforms": "shuffle", "ratio": 0.1}])
+    use(InlineEngine())
+    results = {result["transform"]: result for result in sweep(grid, tmp_path / "out")}
+    assert {name: result["status"] for name, result in results.items()} == {
+        "": "finished", "low_rank": "diverged", "shuffle": "finished",
+    }  # fmt: skip
+    lost = results["low_rank"]
+    assert "step" in lost["reason"]
+    assert (lost["error"], lost["costs"], lost["speed"]) == (None, None, None)
+    assert lost["planned"] is not None
+    engine = use(InlineEngine(done))
+    sweep(grid, tmp_path / "out")
+    assert engine.names == []
+    (tmp_path / "out" / "results" / f"{lost['name']}.json").unlink()  # as if killed before it was written
+    use(InlineEngine())
+    again = {result["transform"]: result for result in sweep(grid, tmp_path / "out")}["low_rank"]
+    assert (again["status"], again["reason"]) == ("diverged", lost["reason"])
+
+
+def test_a_cell_that_fails_is_recorded_and_tried_again_by_the_next_sweep(
+    finished: Path, tmp_path: Path, use: Use
+) -> None:
+    out = tmp_path / "out"
+
+    def broken(task: Task) -> Outcome:
+        return Outcome("failed", "OSError: no space left") if task.name == LOW_RANK else run_task(task)
+
+    use(InlineEngine(broken))
+    events: list[Event] = []
+    statuses = {result["name"]: result["status"] for result in sweep(tiny(), out, report=events.append)}
+    assert statuses == {TEACHER: "finished", LOW_RANK: "failed", SHUFFLE: "finished"}
+    assert ("failed", LOW_RANK, "OSError: no space left") in [(e.kind, e.cell, e.text) for e in events]
+    found = sweep_status(out)
+    assert found.counts == {"finished": 2, "failed": 1}
+    assert [(cell.name, cell.reason) for cell in found.failures] == [(LOW_RANK, "OSError: no space left")]
+    engine = use(InlineEngine())
+    sweep(tiny(), out)
+    assert engine.names == [LOW_RANK]
+    assert without_clock(out) == without_clock(finished)
+
+
+def test_the_students_of_a_teacher_that_fails_fail_with_its_reason(tmp_path: Path, use: Use) -> None:
+    def broken(task: Task) -> Outcome:
+        return Outcome("failed", "it rained") if task.name == TEACHER else Outcome("failed", "not asked")
+
+    alone = {"transforms": "low_rank", "ratio": 0.1, "attention": False}
+    engine = use(InlineEngine(broken))
+    results = sweep(tiny(students=[*tiny_students(), alone]), tmp_path / "out")
+    reasons = {result["name"]: result["reason"] for result in results}
+    assert reasons == {
+        TEACHER: "it rained",
+        LOW_RANK: f"its teacher {TEACHER} has failed: it rained",
+        SHUFFLE: f"its teacher {TEACHER} has failed: it rained",
+        "low_rank-ratio-0.1-crs-seed-0": "not asked",
+    }
+    assert engine.names == [TEACHER, "low_rank-ratio-0.1-crs-seed-0"]
+
+
+def tiny_students() -> list[dict[str, Any]]:
+    return [{"transforms": ["low_rank", "shuffle"], "ratio": 0.1}]
+
+
+def test_unreachable_cells_are_recorded_or_nothing_is_begun(tmp_path: Path, use: Use) -> None:
+    table: dict[str, Any] = {"students": [{"transforms": "shuffle", "params": ["100"]}]}
+    use(InlineEngine(lambda _: Outcome("failed", "not of interest")))
+    with pytest.raises(GridError, match="1 of 2 cells cannot be reached"):
+        sweep(tiny(**table), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    results = sweep(tiny(**table, unreachable="skip"), tmp_path / "out")
+    assert results[1]["status"] == "unreachable"
+    assert "is below what is reachable" in results[1]["reason"]
+    assert results[1]["planned"] is None
+
+
+def test_a_grid_that_only_adds_cells_goes_on_in_the_same_folder(
+    finished: Path, tmp_path: Path, use: Use
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    engine = use(InlineEngine(lambda _: Outcome("failed", "not of interest")))
+    sweep(tiny(students=[*tiny_students(), {"transforms": "hashed", "ratio": 0.1}]), out)
+    assert engine.names == ["hashed-ratio-0.1-at-crs-seed-0"]
+    assert len(json.loads((out / "grid.json").read_text())["cells"]) == 4
+
+
+def test_a_folder_of_another_grid_is_refused_and_left_as_it_is(finished: Path, use: Use) -> None:
+    use(InlineEngine(done))
+    before = {path: path.read_bytes() for path in finished.rglob("*.json")}
+    for other in (tiny(seeds=[1]), tiny(students=[{"transforms": "low_rank", "ratio": 0.1}])):
+        with pytest.raises(GridError, match=r"belongs to another grid, tiny: .*choose another --out"):
+            sweep(other, finished)
+    assert {path: path.read_bytes() for path in finished.rglob("*.json")} == before
+
+
+@pytest.mark.parametrize("name", ["grid.json", f"results/{LOW_RANK}.json"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '{"format": 2, "understudy": "9.0"}',
+            r"has format 2, written by understudy 9\.0; .* reads format 1",
+        ),
+        ('{"cells": []}', "has format None"),
+        ("[]", "holds no table"),
+        ('{"format": 1', "is not JSON"),
+    ],
+)
+def test_results_of_another_version_are_refused_and_nothing_is_lost(
+    finished: Path, use: Use, name: str, content: str, message: str
+) -> None:
+    use(InlineEngine(done))
+    kept = (finished / name).read_text()
+    try:
+        (finished / name).write_text(content)
+        before = {path: path.read_bytes() for path in finished.rglob("*.json")}
+        with pytest.raises(ResultsError, match=message):
+            sweep(tiny(), finished)
+        with pytest.raises(ResultsError, match=message):
+            sweep_status(finished)
+        assert {path: path.read_bytes() for path in finished.rglob("*.json")} == before
+    finally:
+        (finished / name).write_text(kept)
+
+
+def test_a_folder_that_is_no_sweep_is_refused(tmp_path: Path, use: Use) -> None:
+    use(InlineEngine(done))
+    (tmp_path / "thesis.tex").write_text("dear")
+    with pytest.raises(GridError, match=r"holds no sweep but thesis\.tex"):
+        sweep(tiny(), tmp_path)
+    with pytest.raises(GridError, match="is a file"):
+        sweep(tiny(), tmp_path / "thesis.tex")
+    with pytest.raises(ResultsError, match="holds no sweep"):
+        read_results(tmp_path)
+
+
+def test_two_sweeps_do_not_share_a_folder(finished: Path, use: Use) -> None:
+    use(InlineEngine(done))
+    with (finished / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(GridError, match="another sweep is at work"):
+            sweep(tiny(), finished)
+
+
+# ---- one task ------------------------------------------------------------------------------------------
+
+
+def teacher_task(folder: Path, **changes: Any) -> Task:
+    recipe = tiny().cells[0].recipe.replaced(changes)
+    return Task(TEACHER, recipe, str(folder), None, 1)
+
+
+def test_a_task_survives_json() -> None:
+    task = teacher_task(Path("x"), taps=["stage1"])
+    assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+
+
+def test_an_error_becomes_an_outcome_of_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    outcome = run_task(teacher_task(tmp_path, batch_size=9999))
+    assert outcome.status == "failed"
+    assert outcome.reason.startswith("ValueError: batch size")
+    assert "9999" in outcome.reason
+    assert "\n" not in outcome.reason
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_a_run_in_use_is_waited_for_and_then_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = teacher_task(tmp_path / "run", epochs=1, train_images=16)
+    monkeypatch.setattr(task_module, "_PATIENCE_SECONDS", 0.1)
+    other = Run.open(tmp_path / "run", task.recipe)
+    try:
+        assert "is in use by another process" in run_task(task).reason
+    finally:
+        other.close()
+    assert "RunInUseError" in capfd.readouterr().err
+    monkeypatch.setattr(task_module, "_PATIENCE_SECONDS", 60.0)
+    other = Run.open(tmp_path / "run", task.recipe)
+    monkeypatch.setattr("time.sleep", lambda _: other.close())
+    assert run_task(task).status == "finished"
+
+
+# ---- how a sweep stands --------------------------------------------------------------------------------
+
+
+def test_the_time_left_follows_from_the_epochs_done_and_is_unknown_without_any(
+    tmp_path: Path, use: Use
+) -> None:
+    out = tmp_path / "out"
+    use(InlineEngine(lambda _: Outcome("failed", "x")))
+    grid = tiny(students=[{"transforms": ["low_rank", "shuffle"], "ratio": 0.1, "seeds": [0, 1]}])
+    sweep(grid, out)
+    results = [result | {"status": "waiting", "reason": ""} for result in read_results(out)]
+    for result in results:
+        (out / "results" / f"{result['name']}.json").write_text(json.dumps(result))
+    found = sweep_status(out)
+    assert (found.counts, found.unknown, found.seconds_of_work, found.seconds_left) == (
+        {"waiting": 5},
+        5,
+        0,
+        None,
+    )
+
+    def log(name: str, *seconds: float) -> Run:
+        cell = next(cell for cell in grid.cells if cell.name == name)
+        run = Run.open(out / "runs" / name, cell.recipe)
+        for epoch, second in enumerate(seconds):
+            run.log({"epoch": epoch, "test_error": 50.0 - epoch, "seconds": second})
+        return run
+
+    log(TEACHER, 3.0).close()
+    log(LOW_RANK, 4.0, 6.0).close()
+    at_work = log(SHUFFLE, 7.0)
+    try:
+        found = sweep_status(out)
+    finally:
+        at_work.close()
+    left = {cell.name: cell.seconds_left for cell in found.cells}
+    assert left == {
+        TEACHER: 3.0,
+        LOW_RANK: 0.0,
+        "low_rank-ratio-0.1-at-crs-seed-1": 10.0,
+        SHUFFLE: 7.0,
+        "shuffle-ratio-0.1-at-crs-seed-1": 14.0,
+    }
+    assert found.counts == {"waiting": 4, "running": 1}
+    assert (found.unknown, found.seconds_of_work, found.seconds_left) == (0, 34.0, 34.0)
+    running = next(cell for cell in found.cells if cell.status == "running")
+    assert (running.name, running.epochs, running.all_epochs, running.test_error) == (SHUFFLE, 1, 2, 50.0)

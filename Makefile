@@ -9,8 +9,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 help:
 	@echo "make test       lint, type-check and test (sets up $(VENV) first)"
-	@echo "make demo       plan and price WRN-50-2 with every transform"
-	@echo "make benchmark  measure layers and input pipeline, write benchmarks/results"
+	@echo "make demo       train a teacher and a student with every transform; a table and a page"
+	@echo "make benchmark  measure layers, input, memory, recipes, sweeps; write benchmarks/results"
 	@echo "make clean      remove $(VENV) and caches"
 
 $(BIN)/python:
@@ -22,6 +22,10 @@ $(BIN)/python:
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) torch==$$(sed -n 's/^torch==//p' constraints.txt) numpy
 	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.run
+	$(PIP) -e '.[demo,plots]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -37,14 +41,17 @@ lint: $(VENV)/.dev
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q
 
-demo: $(VENV)/.run
-	$(BIN)/understudy plan wrn_50_2 --all --params 17.6M
-	$(BIN)/understudy plan wrn_50_2 --all --params 4.35M
+demo: $(VENV)/.demo
+	$(BIN)/understudy sweep demo --out runs/demo --workers 2
+	$(BIN)/understudy report runs/demo
 
 benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/layers.py --write
 	$(BIN)/python benchmarks/input_pipeline.py --write
 	$(BIN)/python benchmarks/published.py --write
+	$(BIN)/python benchmarks/memory.py --write
+	$(BIN)/python benchmarks/recipes.py --write
+	$(BIN)/python benchmarks/sweep_resume.py --write
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,9 +23,7 @@ from understudy.experiments import read_results, sweep_status
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--grid", default="demo")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--kills", type=int, default=3)

@@ -15,7 +15,7 @@ import understudy
 
 ROOT = Path(understudy.__file__).parent
 FILES = sorted(path for path in ROOT.rglob("*.py"))
-LIBRARIES = {"timm", "torchvision", "transformers"}
+LIBRARIES = {"ray", "timm", "torchvision", "transformers"}
 
 
 def tree(path: Path) -> ast.Module:
@@ -131,6 +131,16 @@ def test_the_report_needs_no_torch(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "report").rglob("*.py")), ids=identify)
 def test_the_report_imports_its_plotting_where_it_is_used(path: Path) -> None:
     assert "matplotlib" not in {name.split(".")[0] for name in imports(path, top_level(path))}
+
+
+@pytest.mark.parametrize("path", FILES, ids=identify)
+def test_only_commands_build_on_experiments(path: Path) -> None:
+    home = name_of(path)
+    used = {name for name in ours(imports(path)) if within(name, "understudy.experiments")}
+    if used:
+        assert any(within(home, f"understudy.{package}") for package in ("experiments", "cli"))
+    if within(home, "understudy.experiments"):
+        assert not {name for name in imports(path) if within(name, "understudy.report")}
 
 
 def test_no_two_modules_import_each_other() -> None:

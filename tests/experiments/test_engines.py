@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from sweeps import LOW_RANK, TEACHER, TOML, InlineEngine, holders, tiny, without_clock
 
+from sweeps import LOW_RANK, TEACHER, TOML, InlineEngine, holders, tiny, without_clock
 from understudy.experiments import local, read_results, runner, sweep
 from understudy.experiments.local import LocalEngine
 from understudy.experiments.ray_engine import RayEngine

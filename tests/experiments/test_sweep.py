@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, tiny, without_clock
 
+from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, tiny, without_clock
 from understudy.experiments import Event, GridError, ResultsError, read_results, runner, sweep, sweep_status
 from understudy.experiments import task as task_module
 from understudy.experiments.task import Outcome, Task, run_task

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from understudy import data, nets
-from understudy.models import create_model
 from understudy.planner import plan
 from understudy.sites import Sites, sites
 from understudy.train import Recipe
+from understudy.train.networks import dense_network
 
 from .cell import Cell
 from .checks import GridError
@@ -66,11 +66,8 @@ class _Surveys:
 
     def _survey(self, network: str, data_set: str, exclude: tuple[str, ...]) -> Sites:
         classes, shape = data.facts(data_set, self.data_folder)
-        if nets.is_builtin(network):
-            with torch.device("meta"):
-                model = create_model(network, classes=classes)
-        else:
-            model = create_model(network)
+        with torch.device("meta" if nets.is_builtin(network) else "cpu"):  # others may look at their weights
+            model = dense_network(Recipe(network=network), classes, training=False)
         return sites(model, torch.zeros(1, *shape, device="meta"), exclude=list(exclude) or None)
 
     def _costs(self, recipe: Recipe) -> Costs:

@@ -44,8 +44,12 @@ class WideBlock(nn.Module):
 
 
 def scaled(channels: int, width: float) -> int:
-    """The nearest whole number of channels, at least one."""
-    return max(1, round(channels * width))
+    """The nearest whole number of channels, at least eight.
+
+    With fewer, the backward pass of a strided 1×1 convolution in channels-last layout writes past its
+    memory on CPUs (seen in torch 2.13).
+    """
+    return max(8, round(channels * width))
 
 
 class WideResNet(nn.Module):

@@ -1,0 +1,42 @@
+"""What `make demo` comes to: its sweep and its report in a new folder, the time of both, and the results.
+
+python benchmarks/demo.py [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import write
+from understudy.experiments import read_results
+
+KEPT = ("name", "role", "network", "transform", "status", "costs", "error", "speed", "seconds")
+
+
+def timed(*arguments: str) -> float:
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-m", "understudy", *arguments], check=True)
+    return round(time.monotonic() - started, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The sweep and the report of make demo.")
+    parser.add_argument("--write", action="store_true", help="save to benchmarks/results/demo.json")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        sweep_seconds = timed("sweep", "demo", "--out", folder, "--workers", "2")
+        report_seconds = timed("report", folder)
+        cells = [{key: result[key] for key in KEPT} for result in read_results(Path(folder))]
+    print(f"sweep {sweep_seconds} s, report {report_seconds} s")
+    if arguments.write:
+        times = {"sweep_seconds": sweep_seconds, "report_seconds": report_seconds}
+        print(write("demo", {**times, "cells": cells}))
+
+
+if __name__ == "__main__":
+    main()

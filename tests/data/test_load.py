@@ -11,7 +11,7 @@ import pytest
 import torch
 from cifar_files import write_cifar
 
-from understudy.data import Augment, DataError, Images, load, names
+from understudy.data import Augment, DataError, Images, facts, load, names
 from understudy.data.cifar import CIFAR10
 
 
@@ -164,3 +164,15 @@ def test_importing_the_package_imports_no_extra_and_no_progress_bar() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_facts_of_a_data_set_are_known_without_reading_it(tmp_path: Path) -> None:
+    digits = load("digits")
+    assert facts("digits") == (len(digits.classes), digits.image_shape)
+    assert facts("cifar100") == (100, (3, 32, 32))
+    assert facts("imagenet") == (1000, (3, 224, 224))
+    for name in ("cat", "dog"):
+        (tmp_path / "train" / name).mkdir(parents=True)
+    assert facts("imagenet", tmp_path) == (2, (3, 224, 224))
+    with pytest.raises(ValueError, match=r"no data set 'digit' \(did you mean digits\?\)"):
+        facts("digit")

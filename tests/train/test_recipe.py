@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from understudy.train import Recipe, load_recipe, recipe_names
+from understudy.train.networks import make_student_plan
 
 # PAPER.md, "Networks and recipes"; what is not listed is the default, checked below
 WRN_28_10 = {
@@ -202,3 +204,13 @@ def test_a_file_that_is_not_toml_is_refused_with_the_place(tmp_path: Path) -> No
     path.write_text("epochs = = 3\n")
     with pytest.raises(ValueError, match=r"bad\.toml: .*line 1"):
         load_recipe(path)
+
+
+@pytest.mark.parametrize("budget", [{"scale": 0.5}, {"knob": 2}])
+def test_a_scale_or_a_knob_is_a_budget_too(budget: dict[str, Any]) -> None:
+    recipe = Recipe().replaced({"network": "wrn_10_1", "transform": "low_rank", **budget})
+    planned = make_student_plan(recipe, 10, torch.zeros(1, 3, 8, 8))
+    assert planned is not None
+    assert planned.budget == ("scale 0.5" if "scale" in budget else "rank 2")
+    with pytest.raises(ValueError, match=r"give one of params, .*, not params and "):
+        recipe.replaced({"params": "10k"})

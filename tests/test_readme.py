@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import understudy as us
+from understudy.quantities import format_bytes, format_count
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -32,13 +35,36 @@ def test_the_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
     assert (tmp_path / "student.safetensors").stat().st_size == 4_900_860
 
 
-def test_the_demo_prints_what_the_readme_shows() -> None:
+def test_the_plan_prints_what_the_readme_shows() -> None:
     command = [sys.executable, "-m", "understudy", "plan", "wrn_50_2", "--all", "--params", "17.6M"]
     ran = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "160"}
     )
     shown = [line for line in map(str.rstrip, ran.stdout.splitlines()) if line]
-    assert shown == block("text", after="prints, for 17.6 M").splitlines()
+    assert shown == block("text", after="--params 17.6M` prints").splitlines()
+
+
+def test_the_table_of_the_demo_is_that_of_the_committed_result() -> None:
+    cells = result("demo")["cells"]
+    assert isinstance(cells, list)
+    assert {cell["transform"] for cell in cells} >= set(us.transforms()) - {"dense"}
+    for cell in cells:
+        costs = cell["costs"]
+        row = (
+            f"| {costs['params']:,} | {format_count(costs['mult_adds'])} | {format_bytes(costs['bytes'])} "
+            f"| {cell['error']['top1']:.1f} % | {cell['speed']['images_per_second']:,.0f} |"
+        )
+        assert row in README
+
+
+def test_the_table_of_the_study_is_that_of_the_committed_result() -> None:
+    groups = result("ablation")["groups"]
+    assert isinstance(groups, list)
+    for group in groups:
+        attention = f"β = {group['attention']:g}" if group["attention"] else "off"
+        decay = {"crs": "CRS", "none": "plain"}[group["decay"]]
+        error = f"{group['test_error']:.2f} ± {group['spread']:.2f} (n={group['n']})"
+        assert f"| {attention} | {decay} | {error} |" in README
 
 
 def test_the_table_of_speeds_is_that_of_the_committed_result() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import json
 import math
 import signal
@@ -27,7 +28,6 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-import understudy as us
 from measure import write
 from understudy.data import DataSet
 from understudy.data.cifar import CIFAR10
@@ -156,7 +156,7 @@ def prove(name: str, data: Path, folder: Path) -> dict[str, Any]:
     whole, resumed = (steps(folder / f"{log}.log") for log in ("whole", "resumed"))
     losses = {record["step"]: record["loss"] for record in whole}
     files = [(folder / run / "model.safetensors").read_bytes() for run in ("whole", "cut")]
-    seconds = [after["time"] - before["time"] for before, after in zip(whole, whole[1:], strict=False)]
+    seconds = [after["time"] - before["time"] for before, after in itertools.pairwise(whole)]
     facts = {
         "steps": len(whole),
         "all_losses_finite": all(math.isfinite(loss) for loss in losses.values()),
@@ -195,7 +195,7 @@ def auxiliary_moved(recipe: Recipe, classes: int, run: Path) -> bool:
 
 def main() -> None:
     if sys.argv[1:2] == ["--run"]:
-        # A torchvision built for CUDA does not import beside a CPU build of torch; the tests know how to help.
+        # A torchvision built for CUDA does not import beside a CPU build of torch; the tests know how.
         sys.path.append(str(Path(__file__).parents[1] / "tests"))
         import conftest  # noqa: F401
 

@@ -238,7 +238,7 @@ def _may_recompute() -> bool:
     """Not in an exported graph, which has no backward pass, nor under torch.func, which forbids the hooks."""
     if torch.compiler.is_compiling():
         return not torch.compiler.is_exporting()
-    allowed: bool = torch._C._autograd._saved_tensors_hooks_is_enabled()
+    allowed: bool = torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
     return allowed
 
 

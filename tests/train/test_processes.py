@@ -106,7 +106,7 @@ def test_two_processes_write_once_resume_with_the_same_bits_and_diverge_together
     assert reason == "the loss is nan at step 0; in another process"
 
 
-# ---- gradients ----------------------------------------------------------------------------------------------
+# ---- gradients -------------------------------------------------------------------------------------------
 
 BATCHES = (8, 7)  # images of a step; of seven, one process has four and the other three
 

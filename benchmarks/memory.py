@@ -1,12 +1,12 @@
 """Peak memory of a training step with every transform against the dense network at the same batch.
 
-    python benchmarks/memory.py [--repeats 5] [--write]
+    python benchmarks/memory.py [--repeats 3] [--write]
 
-Two steps of SGD with momentum, in a fresh process for each measure:
+Two steps of SGD with momentum are measured twice:
 
 tensors   the most bytes of tensors alive at once, from the record of the allocator: exact, the same on every
           run and machine. This is the number to trust; weights, gradients, momentum and batch are part of it.
-process   what the resident memory of the process grew by at its peak, beyond what it was before the steps.
+process   what the resident memory of a fresh process grew by at its peak, from what it was before the steps.
           It holds the scratch memory of the convolution library as well, which the dense network needs most
           of, and what the C library has not yet given back; every tensor of 64 KiB up is given back at once.
 
@@ -113,14 +113,6 @@ def process(model: nn.Module, batch: int) -> dict[str, Any]:
     return {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before}
 
 
-def measure(
-    which: str, network: str, transform: str, budget: str, batch: str, repeats: str
-) -> dict[str, Any]:
-    """What a fresh process is asked for."""
-    model = build(network, transform, budget)
-    return tensors(model, int(batch), int(repeats)) if which == "tensors" else process(model, int(batch))
-
-
 def twice(step: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
         step()
@@ -129,9 +121,9 @@ def twice(step: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def fresh(which: str, *arguments: object) -> dict[str, Any]:
-    """One measure in a process of its own."""
-    command = [sys.executable, __file__, "--measure", which, *map(str, arguments)]
+def process_in_a_fresh_process(*arguments: object) -> dict[str, Any]:
+    """Only there is the peak that of the steps."""
+    command = [sys.executable, __file__, "--process", *map(str, arguments)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | MALLOC)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -140,9 +132,8 @@ def measure_case(network: str, batch: int, budget: str, repeats: int) -> dict[st
     """Every transform, and its ratio to the dense network."""
     cells: dict[str, dict[str, Any]] = {}
     for transform in ("", *us.transforms()):
-        cell = fresh("tensors", network, transform, budget, batch, repeats)
-        cell |= fresh("process", network, transform, budget, batch, repeats)
-        cells[transform] = cell
+        cell = cells[transform] = tensors(build(network, transform, budget), batch, repeats)
+        cell |= process_in_a_fresh_process(network, transform, budget, batch)
         for key in ("tensors", "process", "kept"):
             if key in cell:
                 reference = cells[""]["process" if key == "process" else "tensors"]
@@ -174,19 +165,20 @@ COLUMNS = ("", ">parameters", ">tensors, MiB", ">× dense", ">kept", ">process, 
 
 def main() -> None:
     torch.set_num_threads(1)
-    if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(*sys.argv[2:])))
+    if sys.argv[1:2] == ["--process"]:
+        network, transform, budget, batch = sys.argv[2:]
+        print(json.dumps(process(build(network, transform, budget), int(batch))))
         return
     parser = argparse.ArgumentParser(description="Peak memory of a training step, against dense.")
-    parser.add_argument("--repeats", type=int, default=5, help="timed steps, the best counts")
+    parser.add_argument("--repeats", type=int, default=3, help="timed steps, the best counts")
     parser.add_argument("--write", action="store_true", help="save to benchmarks/results/memory.json")
     arguments = parser.parse_args()
     results: dict[str, Any] = {}
-    for title, (network, batch, budgets) in CASES.items():
-        for budget in budgets:
-            cells = measure_case(network, batch, budget, arguments.repeats)
-            results[f"{title}, {budget}"] = {LABELS.get(name, name): cell for name, cell in cells.items()}
-            Console().print(table(COLUMNS, rows(cells), title=f"{title}, {budget} parameters or the nearest"))
+    for title, (name, size, budgets) in CASES.items():
+        for spent in budgets:
+            cells = measure_case(name, size, spent, arguments.repeats)
+            results[f"{title}, {spent}"] = {LABELS.get(key, key): cell for key, cell in cells.items()}
+            Console().print(table(COLUMNS, rows(cells), title=f"{title}, {spent} parameters or the nearest"))
     worst = max(cell["tensors_ratio"] for cells in results.values() for cell in cells.values())
     print(f"the most is {worst:.2f} × dense; the limit is {LIMIT}")
     if arguments.write:

@@ -1,4 +1,4 @@
-"""Training with a stand-in needs no more memory than with the dense layer, give or take; and the same values."""
+"""Training with a stand-in needs about the memory of the dense layer; recomputing changes no value."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ They run interleaved; only their ratios mean something.
 from __future__ import annotations
 
 import argparse
-import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,9 +57,11 @@ def whole_epoch(batches: Batches) -> Callable[[], object]:
 
 def image_by_image(images: Tensor, labels: Tensor) -> Callable[[], object]:
     # A torchvision built for CUDA does not import beside a CPU build of torch; the tests know how to help it.
-    runpy.run_path(str(Path(__file__).parents[1] / "tests" / "conftest.py"))
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
     from PIL import Image
     from torchvision import transforms
+
+    import conftest  # noqa: F401
 
     def published_cutout(image: Tensor, length: int = AUGMENT.cutout) -> Tensor:
         height, width = image.shape[1:]

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
+from torch.utils.checkpoint import checkpoint
 
 from .geometry import DenseConv, Geometry
 from .transforms import Transform
 
 
 class Layer(nn.Module, abc.ABC):
-    """A stand-in for a dense layer: `transform` does its linear part."""
+    """A stand-in for a dense layer: `transform` does its linear part.
+
+    With `recompute`, training keeps no more than a dense layer would, the input: what lies between input and
+    output is computed again in the backward pass. Set it to False to spend memory and save time.
+    """
 
     transform: Transform
     bias: Tensor | None
+    recompute: bool
 
     @property
     @abc.abstractmethod
@@ -32,6 +38,13 @@ class Layer(nn.Module, abc.ABC):
     @abc.abstractmethod
     def merged(self) -> nn.Module:
         """A plain layer with the same outputs."""
+
+    def _keep_input(self, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """`run(x)`, recomputed in the backward pass if there will be one."""
+        if self.recompute and self.training and torch.is_grad_enabled() and _may_recompute():
+            out: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+            return out
+        return run(x)
 
     def reset_parameters(self) -> None:
         """Set the bias to zero; the transform draws its own parameters."""
@@ -63,6 +76,7 @@ class Linear(Layer):
         self.transform = transform
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
         self.in_features, self.out_features = transform.in_features, transform.out_features
+        self.recompute = transform.keeps_much
 
     @property
     def weight(self) -> Tensor:
@@ -71,7 +85,7 @@ class Linear(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(..., in)`."""
-        out: Tensor = self.transform(x)
+        out = self._keep_input(self.transform, x)
         return out if self.bias is None else out + self.bias.to(out.dtype)  # as autocast gives it
 
     def merged(self) -> nn.Linear:
@@ -101,6 +115,8 @@ class Conv(Layer):
         self.out_channels = transform.out_features
         self.kernel_size, self.stride = geometry.kernel, geometry.stride
         self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
+        unfolds = geometry.area > 1 and transform.factors() is None  # every pixel of x is kept `area` times
+        self.recompute = transform.keeps_much or unfolds
 
     @property
     def weight(self) -> Tensor:
@@ -114,8 +130,8 @@ class Conv(Layer):
         """Apply to `(batch, in, …)` or `(in, …)`."""
         self.geometry.check_input(x, self.in_channels)
         if x.dim() == self.geometry.dims + 1:
-            return self._run(x.unsqueeze(0)).squeeze(0)
-        return self._run(x)
+            return self._keep_input(self._run, x.unsqueeze(0)).squeeze(0)
+        return self._keep_input(self._run, x)
 
     def _run(self, x: Tensor) -> Tensor:
         geometry = self.geometry
@@ -169,6 +185,8 @@ class SeparableConv(Layer):
             dtype=parameter.dtype,
         )
         self.pointwise = Conv(transform, Geometry.pointwise(geometry.dims), bias)
+        self.pointwise.recompute = False  # as part of the whole
+        self.recompute = True  # or else the image between the two parts is kept as well
         self.geometry = geometry
         self._draw_taps_()
         self.in_channels, self.out_channels = transform.in_features, transform.out_features
@@ -201,6 +219,9 @@ class SeparableConv(Layer):
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
         self.geometry.check_input(x, self.in_channels)
+        return self._keep_input(self._run, x)
+
+    def _run(self, x: Tensor) -> Tensor:
         out: Tensor = self.pointwise(self.depthwise(x))
         return out
 
@@ -211,6 +232,14 @@ class SeparableConv(Layer):
     def ideal_mult_adds(self, positions: int) -> int:
         """The depthwise taps, then the pointwise map."""
         return positions * self.in_channels * self.geometry.area + super().ideal_mult_adds(positions)
+
+
+def _may_recompute() -> bool:
+    """Not in an exported graph, which has no backward pass, nor under torch.func, which forbids the hooks."""
+    if torch.compiler.is_compiling():
+        return not torch.compiler.is_exporting()
+    allowed: bool = torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
+    return allowed
 
 
 def _merged_conv(geometry: Geometry, weight: Tensor, bias: Tensor | None) -> DenseConv:

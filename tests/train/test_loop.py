@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import signal
@@ -504,3 +505,16 @@ def test_a_student_begins_with_the_teachers_weights_where_asked(tmp_path: Path, 
     assert outcome(tmp_path / "run")[2]["params"] <= 0.2 * outcome(teacher)[2]["params"]
     with pytest.raises(ValueError, match="needs a teacher"):
         train(recipe(transform="low_rank", ratio=0.2, init="project"), tmp_path / "other")
+
+
+def test_a_compiled_run_learns_as_an_eager_one(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student = {"train_images": 40, "epochs": 1, "transform": "shuffle", "ratio": 0.1}
+    student |= {"teacher": str(teacher), "attention": 10.0}
+    eager = train(recipe(**student), tmp_path / "eager")
+    # The whole path but the code generator, which alone takes minutes.
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    compiled = train(recipe(**student, compile=True), tmp_path / "compiled")
+    assert compiled["train_loss"] == pytest.approx(eager["train_loss"], rel=1e-4)
+    assert compiled["test_loss"] == pytest.approx(eager["test_loss"], rel=1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
+import understudy as us
+from understudy.layers import stand_ins
 from understudy.train import DivergedError, Recipe, Run, train
+from understudy.train.processes import Processes, join, leave
 from understudy.train.trainer import Progress, Trainer
 
 SETTINGS: dict[str, Any] = {
@@ -38,11 +44,28 @@ def stop(progress: Progress, _: int, __: float) -> None:
         raise StoppedError
 
 
-def work(rank: int, folder: str) -> None:
-    """One of two processes: a whole run, one that is stopped and taken up, one that diverges in the other."""
+def torchrun(rank: int, port: int) -> None:
+    """What torchrun tells each of two processes."""
     torch.set_num_threads(1)
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def work(rank: int, folder: str, port: int) -> None:
+    """One of two processes: a whole run, one that is stopped and taken up, one that diverges in the other."""
+    torchrun(rank, port)
     try:
         recipe, runs = Recipe().replaced(SETTINGS), Path(folder)
         train(recipe, runs / "whole")
@@ -55,7 +78,7 @@ def work(rank: int, folder: str) -> None:
             train(Recipe().replaced(SETTINGS | {"seed": 1}), runs / "diverged")
         dist.barrier()
     finally:
-        dist.destroy_process_group()
+        leave()
 
 
 def spoil(rank: int) -> None:
@@ -69,7 +92,7 @@ def spoil(rank: int) -> None:
 
 
 def test_two_processes_write_once_resume_with_the_same_bits_and_diverge_together(tmp_path: Path) -> None:
-    mp.spawn(work, args=(str(tmp_path),), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
+    mp.spawn(work, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
     left = []
     for name in ("whole", "cut"):
         run = Run.read(tmp_path / name)
@@ -81,3 +104,86 @@ def test_two_processes_write_once_resume_with_the_same_bits_and_diverge_together
     assert Run.read(tmp_path / "diverged").status == "diverged"
     reason = json.loads((tmp_path / "diverged" / "status.json").read_text())["reason"]
     assert reason == "the loss is nan at step 0; in another process"
+
+
+# ---- gradients -------------------------------------------------------------------------------------------
+
+BATCHES = (8, 7)  # images of a step; of seven, one process has four and the other three
+
+
+class Plain(nn.Module):
+    """Convolutions of every kind and a linear layer; no norm, which would see half a batch only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Conv2d(3, 16, 3, padding=1)
+        self.strided = nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        self.pointwise = nn.Conv2d(32, 32, 1)
+        self.hidden = nn.Linear(32, 32)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.strided(torch.tanh(self.wide(x))))
+        x = torch.tanh(self.pointwise(x)).mean(dim=(2, 3))
+        logits: Tensor = self.head(torch.tanh(self.hidden(x)))
+        return logits
+
+
+def gradients(transform: str, processes: Processes, **changes: Any) -> dict[str, Tensor]:
+    """The gradients of two steps, by step and parameter, as this process ends up with them."""
+    torch.manual_seed(0)
+    teacher, dense = Plain().double(), Plain().double()
+    example = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
+    student = us.substitute(dense, us.plan(dense, transform, scale=0.4, example=example))
+    assert list(stand_ins(student)), f"{transform} stands in for nothing here"
+    recipe = Recipe().replaced({"learning_rate": 0.1} | changes)
+    with_teacher = teacher if recipe.attention or recipe.distillation else None
+    trainer = Trainer(recipe, student, with_teacher, processes, example)
+    trainer.begin(0)
+    progress = Progress()
+    found = {}
+    for step, size in enumerate(BATCHES):
+        images = torch.randn(size, 3, 8, 8, dtype=torch.float64)
+        labels = torch.randint(10, (size,))
+        x, y = (torch.tensor_split(whole, processes.world_size)[processes.rank] for whole in (images, labels))
+        trainer.step(x, y, len(y) * processes.world_size / size, progress)
+        for name, parameter in student.named_parameters():
+            assert parameter.grad is not None
+            found[f"{step}.{name}"] = parameter.grad.clone(memory_format=torch.contiguous_format)
+    return found
+
+
+LOSSES = {"attention": 10.0, "taps": ["strided", "pointwise"], "distillation": 0.5}
+
+
+def work_on_gradients(rank: int, folder: str, port: int) -> None:
+    """One of two processes: its gradients with every transform."""
+    torchrun(rank, port)
+    processes = join("cpu")
+    try:
+        for name in us.transforms():
+            save_file(gradients(name, processes), Path(folder) / f"{name}-{rank}.safetensors")
+        save_file(gradients("low_rank", processes, **LOSSES), Path(folder) / f"losses-{rank}.safetensors")
+    finally:
+        leave()
+
+
+def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+    """The largest difference of any gradient, relative to its norm."""
+    assert ours.keys() == theirs.keys()
+    return max(float((ours[key] - theirs[key]).norm() / theirs[key].norm()) for key in ours)
+
+
+def test_two_processes_have_the_gradients_of_one_with_every_transform(tmp_path: Path) -> None:
+    mp.spawn(work_on_gradients, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
+    alone = Processes(0, 1, torch.device("cpu"))
+    wanted = {name: gradients(name, alone) for name in us.transforms()}
+    wanted["losses"] = gradients("low_rank", alone, **LOSSES)
+    wrong = {}
+    for name, expected in wanted.items():
+        allowed = 1e-5 if name == "losses" else 1e-12  # the losses of a teacher are taken in float32
+        for rank in (0, 1):
+            error = distance(load_file(tmp_path / f"{name}-{rank}.safetensors"), expected)
+            if not error < allowed:
+                wrong[f"{name}, process {rank}"] = error
+    assert not wrong

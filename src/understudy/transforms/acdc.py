@@ -23,6 +23,7 @@ class Acdc(Transform):
 
     name = "acdc"
     knob_name = "layers"
+    keeps_much = True  # the vectors on both sides of every diagonal
     a: nn.Parameter  # (out + (L − 1)·N,): the outermost A, then the others
     d: nn.Parameter  # (L, N)
 

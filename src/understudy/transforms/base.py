@@ -32,6 +32,7 @@ class Transform(nn.Module, abc.ABC):
     name: ClassVar[str]
     knob_name: ClassVar[str]
     options: ClassVar[dict[str, tuple[str, ...]]] = {}  # option → legal values, the default first
+    keeps_much: ClassVar[bool] = False  # a call keeps more for its backward pass than its input and W
 
     def __init__(
         self,

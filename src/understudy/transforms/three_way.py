@@ -69,6 +69,7 @@ def _best_split(in_features: int, out_features: int) -> Dimensions:
 class ThreeWay(Transform):
     """W = (I ⊗ O) M (I ⊗ N); a subclass says what the ranks are and how M is stored."""
 
+    keeps_much = True  # the vectors between the factors
     out_factor: torch.nn.Parameter  # O, (a, p)
     in_factor: torch.nn.Parameter  # N, (q, d)
 

@@ -71,7 +71,8 @@ def test_training_files_must_be_whole_and_test_files_need_not(tmp_path: Path) ->
 @KINDS
 def test_a_missing_folder_is_named_with_what_it_should_hold(kind: Cifar, tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"absent is not a folder: cifar100? is not there; download=True fetches"
+        DataError,
+        match=r"absent is not a folder: cifar100? is not there; download=True \(--download\) fetches",
     ):
         load(kind.name, tmp_path / "absent")
     tops = " or ".join(f"{layout.top}/" for layout in kind.layouts.values())

@@ -477,7 +477,7 @@ def test_a_teacher_that_is_missing_unfinished_or_does_not_fit_is_named(tmp_path:
     with pytest.raises(RunError, match="holds no run"):
         train(student(tmp_path / "empty"), tmp_path / "run")
     weights = teacher / "model.safetensors"
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="does not fit wrn_16_2"):
         train(student(weights, network="wrn_16_2"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

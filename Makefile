@@ -42,9 +42,10 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q
 
 demo: $(VENV)/.demo
-	$(BIN)/understudy sweep demo --out runs/demo --workers 2
-	$(BIN)/understudy report runs/demo
+	@$(BIN)/understudy sweep demo --out runs/demo --workers 2; code=$$?; \
+		$(BIN)/understudy report runs/demo && exit $$code
 
+# benchmarks/trained.py and ablation.py need trained weights and CIFAR-10: run them by hand.
 benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/layers.py --write
 	$(BIN)/python benchmarks/input_pipeline.py --write
@@ -52,6 +53,8 @@ benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/memory.py --write
 	$(BIN)/python benchmarks/recipes.py --write
 	$(BIN)/python benchmarks/sweep_resume.py --write
+	$(BIN)/python benchmarks/demo.py --write
+	$(BIN)/python benchmarks/report.py --write
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

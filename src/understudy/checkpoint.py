@@ -19,7 +19,7 @@ from .plan import Replacement, Spec, Way
 from .sites import Kind
 from .substitute import build_layers, exchange
 
-_KEY, _VERSION = "understudy", 1
+HEADER_KEY, _VERSION = "understudy", 1
 _EMPTY = json.dumps({"version": _VERSION, "layers": [], "aliases": {}})
 # The order in which safetensors lays tensors out: by dtype, the last of these first, then by name.
 _DTYPES = {
@@ -56,8 +56,16 @@ def save(model: nn.Module, path: str | Path) -> None:
             plain = plain.clone()  # views of one memory are stored each by itself
         storages.add(plain.untyped_storage().data_ptr())
         stored[key] = plain
+    write_tensors(path, stored, header)
+
+
+def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: str) -> None:
+    """Write tensors and a header of ours as one safetensors file, whole or not at all."""
     with whole_file(path) as temporary:
-        save_file(stored, temporary, metadata={_KEY: header})
+        try:
+            save_file(dict(tensors), temporary, metadata={HEADER_KEY: header})
+        except SafetensorError as error:  # a full disk, say
+            raise OSError(f"cannot write {path}: {error}") from error
 
 
 def load(path: str | Path, model: nn.Module) -> nn.Module:
@@ -68,7 +76,7 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
             state: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
-    replaced, aliases = _read_header(path, metadata.get(_KEY, _EMPTY), state)
+    replaced, aliases = _read_header(path, metadata.get(HEADER_KEY, _EMPTY), state)
     layers = build_layers(model, replaced, init="none")
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())
@@ -81,7 +89,7 @@ def is_saved(path: str | Path) -> bool:
     """Whether a file was written by `save`; any other kind of file was not."""
     try:
         with safe_open(path, framework="pt") as file:
-            return _KEY in (file.metadata() or {})
+            return HEADER_KEY in (file.metadata() or {})
     except SafetensorError:
         return False
 
@@ -107,7 +115,7 @@ def _read_header(
 def file_size(model: nn.Module) -> int:
     """Bytes of the file that `save` would write, header included, without writing it."""
     tensors, header = _contents(model)
-    entries: dict[str, object] = {"__metadata__": {_KEY: header}}
+    entries: dict[str, object] = {"__metadata__": {HEADER_KEY: header}}
     order = list(_DTYPES)
     offset = 0
     for key, tensor in sorted(tensors.items(), key=lambda item: (-order.index(item[1].dtype), item[0])):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 import understudy as us
@@ -76,7 +77,7 @@ def test_the_settings_are_printed_by_where_they_come_from_and_saved(run: Run, tm
     shipped, defaults = rest.split(" default ", 1)
     assert "epochs=2" in flags
     assert "learning_rate=0.05" in shipped
-    assert "momentum=0.9" in defaults
+    assert "nesterov=False" in defaults
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["recipe"]
     assert (saved["epochs"], saved["learning_rate"]) == (2, 0.05)
 
@@ -254,6 +255,7 @@ def assert_refused_last_line(result: Result, word: str) -> None:
         (["demo", "--set", "data=digit"], ["did you mean digits?"]),
         (["demo", "--set", "network=wrn_10"], ["no network 'wrn_10'"]),
         (["demo", "--set", "batch_size=2000"], ["2000"]),
+        (["demo", "--device", "banana"], ["no device 'banana'"]),
         (["demo", "--set", "data=cifar10", "--data", "nowhere"], ["nowhere"]),
         (["demo", "--set", "data=imagenet"], ["needs a folder"]),
         (["demo", "--set", "data=cifar10", "--data", "."], ["cifar10 is not there", "--download"]),
@@ -379,3 +381,60 @@ def test_pretrained_weights_that_cannot_be_had_are_named(
     student = ["--transform", "low_rank", "--params", "20k", "--teacher", "timm:resnet18"]
     result = run("train", "demo", *SMALL, *student, "--out", tmp_path / "run")
     assert_refused(result, "the weights of timm:resnet18 cannot be had: no route to host")
+
+
+def test_a_recipe_file_may_leave_its_budget_and_teacher_to_flags(
+    run: Run, teacher: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('transform = "low_rank"\nattention = 10.0\nmomentum = 0.9\nflip = false\n')
+    done = run("train", file, *SMALL, "--params", "20k", "--teacher", teacher, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    shipped = done.text.split(" recipe ", 1)[1].split(" default ", 1)[0]
+    assert "momentum=0.9" in shipped  # from the file, although it is the default
+
+
+def test_a_teacher_that_looks_at_other_image_sizes_is_refused(run: Run, tmp_path: Path) -> None:
+    settings = ["network=wrn_50_0.1", "taps=layer1,layer2", "teacher=" + str(tmp_path / "t.safetensors")]
+    us.save(us.create_model("resnet20"), tmp_path / "t.safetensors")
+    (tmp_path / "teacher.toml").write_text('network = "resnet20"\n')
+    folder = tmp_path / "teacher"
+    assert run("train", tmp_path / "teacher.toml", *SMALL[2:], "--set", "epochs=1", "--out", folder).code == 0
+    settings[2] = f"teacher={folder}"
+    flags = [word for setting in settings for word in ("--set", setting)]
+    result = run("train", "demo", *SMALL[2:], *flags, "--out", tmp_path / "run")
+    assert_refused(result, "at 'layer1' the student's image is")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_fills_under_the_writer_of_tensors_is_told_in_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("understudy.checkpoint.save_file", full)
+    result = run("train", "demo", *SMALL, "--set", "checkpoint_seconds=1000", "--out", tmp_path / "run")
+    assert_refused_last_line(result, "No space left on device")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert leftovers(tmp_path / "run") == []
+
+
+def test_a_trained_network_is_not_changed_by_settings(run: Run, teacher: Path) -> None:
+    assert_refused(run("evaluate", teacher, "--set", "network=wrn_40_2"), "--set network cannot change")
+
+
+def test_a_damaged_status_is_named_and_hides_no_other_run(run: Run, teacher: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text((teacher / "config.json").read_text())
+    (tmp_path / "broken" / "status.json").write_text("{")
+    listed = run("runs", tmp_path)
+    assert listed.code == 0
+    assert "finished" in listed.out
+    assert "broken/status.json is damaged" in listed.text
+
+
+def test_a_network_with_few_channels_trains_in_a_layout_that_is_safe(run: Run, tmp_path: Path) -> None:
+    flags = ["--set", "network=darts_1", "--set", "epochs=1", "--set", "attention=0"]
+    done = run("train", "demo", *SMALL, *flags, "--set", "train_images=32", "--out", tmp_path / "run")
+    assert done.code == 0, done.err

@@ -20,7 +20,7 @@ from understudy.report.cells import parse_cells
 from understudy.report.groups import group_cells
 from understudy.report.page_data import embedded_json
 from understudy.report.spreadsheet import csv_text
-from understudy.report.tables import Entry, Table, escape_markdown, markdown, published_table, same_budget
+from understudy.report.tables import Entry, Table, escape_markdown, markdown, published_table
 
 EVIL = "<img src=x onerror=alert(1)>"
 CLOSING = "</script><script>alert(2)</script><!--"
@@ -234,10 +234,11 @@ def test_published_points_are_only_given_for_the_papers_networks_and_data() -> N
     assert published_notes("wrn_10_2", "digits") == ()
 
 
-def test_budgets_are_compared_as_numbers() -> None:
-    assert same_budget("17.6M params", "17.6M")
-    assert same_budget("17600k", "17.6M params")
-    assert not same_budget("17.6M mult-adds", "17.6M")
+def test_a_published_point_compares_with_the_same_substitution_of_about_its_size() -> None:
+    shuffle = next(point for point in published("wrn_50_2", "imagenet") if point.label == "ShuffleNet 6.0M")
+    assert shuffle.compares_with("shuffle", 6_037_672)
+    assert not shuffle.compares_with("shuffle", 4_350_000)
+    assert not shuffle.compares_with("low_rank", 6_037_672)
 
 
 def test_two_networks_get_figures_and_tiles_of_their_own(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from understudy import data
 from understudy.train import DivergedError, Recipe, Run, RunError, train
 from understudy.train import loop as loop_module
 from understudy.train import networks as networks_module
-from understudy.train import run as run_module
 from understudy.train.trainer import Progress, learning_rate
 
 SETTINGS: dict[str, Any] = {
@@ -359,7 +358,7 @@ def test_a_disk_that_fills_leaves_no_corrupt_file(
         save_file(tensors, path, metadata=metadata)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "save_file", fill)
+        patch.setattr("understudy.checkpoint.save_file", fill)
         with pytest.raises(RunError, match="cannot write the checkpoint"):
             train(recipe(), folder)
     assert Run.read(folder).status == "failed"

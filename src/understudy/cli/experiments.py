@@ -32,8 +32,6 @@ from understudy.tables import table
 from .common import app, show
 from .training import DataFolder
 
-_NEAR = 1.1  # published parameters within this factor are of the same point
-
 
 class EngineChoice(str, Enum):
     """Where cells are trained."""
@@ -143,12 +141,8 @@ def published_beside(item: PlannedCell) -> Published | None:
     recipe, costs = item.cell.recipe, item.costs
     if item.cell.role == "baseline" or costs is None:
         return None
-    for point in published(recipe.network, recipe.data):
-        if point.source == "paper" and point.transform == recipe.transform and point.params:
-            factor = point.params / costs["params"]
-            if 1 / _NEAR < factor < _NEAR:
-                return point
-    return None
+    points = published(recipe.network, recipe.data)
+    return next((point for point in points if point.compares_with(recipe.transform, costs["params"])), None)
 
 
 def results_table(grid: str, results: Sequence[Result]) -> Any:

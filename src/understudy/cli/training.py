@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from understudy.cost import cost
 from understudy.quantities import format_count
 from understudy.tables import table
-from understudy.train import Recipe, Run, RunError, load_recipe, loop, networks, recipe_names
+from understudy.train import Recipe, Run, RunError, load_recipe, loop, networks, recipe_names, recipe_settings
 from understudy.train.processes import join, leave
+from understudy.train.recipe import BUDGETS
 from understudy.train.trainer import Progress as Position
 
 from .common import app, pairs, show
@@ -105,7 +106,7 @@ def train(
     first = os.environ.get("RANK", "0") == "0"
     if first:
         show(escape(f"run: {folder}"))
-        show(describe(resolved, load_recipe(recipe), set(changes)))
+        show(describe(resolved, set(recipe_settings(recipe)), set(changes)))
     try:
         with progress_bar(resolved, silent=not first) as (watch, report):
             result = loop.train(
@@ -139,12 +140,11 @@ def default_folder(recipe: Recipe) -> Path:
     return Path("runs") / f"{recipe.name}-{what}-{identity}"
 
 
-def describe(recipe: Recipe, shipped: Recipe, changed: set[str]) -> Any:
+def describe(recipe: Recipe, from_file: Set[str], from_flags: Set[str]) -> Any:
     """Every setting, by where it comes from."""
-    values, from_file, default = map(dataclasses.asdict, (recipe, shipped, Recipe()))
     rows: dict[str, list[str]] = {"flags": [], "recipe": [], "default": []}
-    for key, value in values.items():
-        source = "flags" if key in changed else "recipe" if from_file[key] != default[key] else "default"
+    for key, value in dataclasses.asdict(recipe).items():
+        source = "flags" if key in from_flags else "recipe" if key in from_file else "default"
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         rows[source].append(f"{key}={text}")
     return table(["from", "settings"], [(source, "  ".join(items)) for source, items in rows.items()])
@@ -188,6 +188,9 @@ def progress_bar(recipe: Recipe, *, silent: bool) -> Iterator[tuple[Any, Any]]:
         yield watch, report
 
 
+_OF_THE_NETWORK = {"network", "transform", "spatial", "exclude", *BUDGETS}
+
+
 @app.command()
 def evaluate(
     target: Annotated[
@@ -210,6 +213,8 @@ def evaluate(
     if target.is_dir():
         if recipe is not None:
             raise ValueError("--recipe is for a file of weights; a run has its own")
+        for key in sorted(changes.keys() & _OF_THE_NETWORK):
+            raise ValueError(f"--set {key} cannot change a network that is trained already")
         resolved = Run.read(target).recipe.replaced(changes)
     elif recipe is None:
         raise ValueError(f"{target} is no run: say which network and data it is for, with --recipe")
@@ -247,10 +252,10 @@ def runs(
     for path in found:
         try:
             run = Run.read(path)
+            state, recipe = run.summary(), run.recipe
         except RunError as error:
             reasons.append(str(error))
             continue
-        state, recipe = run.summary(), run.recipe
         name = str(path.relative_to(folder)) if path != folder else path.name
         rows.append(
             (
@@ -270,6 +275,7 @@ def runs(
         table(
             ["run", "network", "transform", "status", ">epoch", ">test error", ">parameters", ">mult-adds"],
             rows,
-            caption="\n".join(reasons),
         )
     )
+    for reason in reasons:
+        show(escape(reason))

@@ -25,7 +25,14 @@ class Published:
     top1: float
     source: Source = "paper"
 
+    def compares_with(self, transform: str, params: float) -> bool:
+        """Whether ours is the same substitution with about as many parameters."""
+        if self.source != "paper" or self.transform != transform or not self.params:
+            return False
+        return 1 / _NEAR < params / self.params < _NEAR
 
+
+_NEAR = 1.1
 _M, _G = 10**6, 10**9
 _POINTS: dict[tuple[str, str], tuple[Published, ...]] = {
     ("wrn_50_2", "imagenet"): (

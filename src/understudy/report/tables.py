@@ -154,17 +154,9 @@ def counterpart(point: Published, groups: Sequence[Group]) -> Group | None:
     fitting = [
         group
         for group in groups
-        if group.first.transform == point.transform and same_budget(group.first.budget, point.budget)
+        if group.first.params and point.compares_with(group.first.transform, group.first.params)
     ]
     return max(fitting, key=lambda group: (group.first.attention > 0, group.first.crs), default=None)
-
-
-def same_budget(one: str, other: str) -> bool:
-    """Whether two budgets are the same number of parameters."""
-    try:
-        return parse_count(short_budget(one)) == parse_count(short_budget(other))
-    except ValueError:
-        return one == other
 
 
 def markdown(table: Table) -> str:

@@ -4,7 +4,7 @@ from .attention import AttentionTransfer, distillation_loss, find_taps
 from .decay import weight_decay_groups
 from .divergence import DivergedError
 from .loop import evaluate, train
-from .recipe import Recipe, load_recipe, recipe_names
+from .recipe import Recipe, load_recipe, recipe_names, recipe_settings
 from .run import Run, RunError
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "find_taps",
     "load_recipe",
     "recipe_names",
+    "recipe_settings",
     "train",
     "weight_decay_groups",
 ]

@@ -42,6 +42,8 @@ class AttentionTransfer:
             raise ValueError("attention transfer needs at least one tap")
         self.teacher = teacher.eval().requires_grad_(False)
         self.taps = tuple(taps)
+        if example is not None:
+            _check_sizes(student, teacher, self.taps, example)
         self.beta = beta
         self._student_outputs: dict[str, Tensor] = {}
         self._teacher_outputs: dict[str, Tensor] = {}
@@ -101,6 +103,15 @@ def find_taps(model: nn.Module, example: Example) -> list[str]:
     if not last:
         raise ValueError(f"{type(model).__name__} has no block that gives images: name the taps")
     return list(last.values())
+
+
+def _check_sizes(student: nn.Module, teacher: nn.Module, taps: Sequence[str], example: Example) -> None:
+    """Raise a ValueError unless the maps of both networks have the same pixels at every tap."""
+    ours, theirs = (trace(network, example).outputs for network in (student, teacher))
+    for path in taps:
+        sizes = [outputs[path][-1][2:] for outputs in (ours, theirs) if outputs.get(path)]
+        if len(set(sizes)) > 1:
+            raise ValueError(f"at {path!r} the student's image is {sizes[0]}, the teacher's {sizes[1]}")
 
 
 def _module(model: nn.Module, path: str) -> nn.Module:

@@ -82,13 +82,13 @@ def train(
     check_outputs(network, data)
     if teacher is not None and recipe.distillation:
         check_outputs(teacher, data)
+    trainer = Trainer(recipe, network, teacher, processes, example)
 
     if processes.is_first:
         run = Run.open(out, recipe, inputs)
     progress = Progress()
     board = None
     try:
-        trainer = Trainer(recipe, network, teacher, processes, example)
         checkpoint, refused = run.latest(processes.device)
         for reason in refused:
             report(f"checkpoint refused: {reason}")

@@ -37,7 +37,10 @@ def join(device: str | None = None) -> Processes:
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if device is None:
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
-    chosen = torch.device(device)
+    try:
+        chosen = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
+        raise ValueError(f"no device {device!r}: {error}") from error
     if world_size > 1 and not dist.is_initialized():
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     return Processes(rank, world_size, chosen)

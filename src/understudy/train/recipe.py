@@ -95,7 +95,11 @@ class Recipe:
 
         `inputs` are the digests of the teacher and the plan, which count by content, not by path.
         """
-        deciding = {k: v for k, v in dataclasses.asdict(self).items() if k not in _INDIFFERENT}
+        deciding = {  # without defaults: a setting that a later version adds leaves old runs what they are
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in _INDIFFERENT and getattr(self, field.name) != field.default
+        }
         text = json.dumps([deciding, dict(inputs or {})], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -129,14 +133,15 @@ def recipe_names() -> list[str]:
 
 def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> Recipe:
     """A shipped recipe by name, or one from a TOML file, with `changes` on top."""
+    return Recipe(name=Path(name).stem).replaced({**recipe_settings(name), **(changes or {})})
+
+
+def recipe_settings(name: str | Path) -> dict[str, Any]:
+    """What a shipped recipe or a TOML file sets; the rest it leaves to flags and defaults."""
     path = Path(name)
     if str(name) in recipe_names():
-        text = (
-            resources.files("understudy")
-            .joinpath("recipes")
-            .joinpath(f"{name}.toml")
-            .read_text(encoding="utf-8")
-        )
+        file = resources.files("understudy").joinpath("recipes").joinpath(f"{name}.toml")
+        text = file.read_text(encoding="utf-8")
     elif path.suffix == ".toml" and path.is_file():
         text = path.read_text(encoding="utf-8")
     else:
@@ -144,10 +149,9 @@ def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"no recipe {str(name)!r} among {', '.join(recipe_names())}, nor such a file{hint}")
     try:
-        settings = tomllib.loads(text)
+        return dict(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"recipe {name}: {error}") from error
-    return Recipe(name=path.stem).replaced({**settings, **(changes or {})})
 
 
 def _convert(key: str, value: Any, wanted: Any) -> Any:

@@ -12,15 +12,14 @@ from typing import Any, TextIO
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from understudy.checkpoint import HEADER_KEY, write_tensors
 from understudy.files import whole_file
 
 from .recipe import Recipe
 
 _KEEP = 2  # checkpoints
-_KEY = "understudy"
 _FILES = ("config.json", "plan.json", "metrics.jsonl", "model.safetensors", "result.json", "status.json")
 
 
@@ -163,7 +162,10 @@ class Run:
     def read_json(self, name: str) -> dict[str, Any]:
         """One JSON file, or an empty dictionary where there is none."""
         path = self.folder / name
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+        except ValueError as error:
+            raise RunError(f"{path} is damaged: {error}") from error
 
     def set_status(self, status: str, **details: Any) -> None:
         """Record how the run stands."""
@@ -233,9 +235,8 @@ class Run:
         path = self.folder / "checkpoints" / f"step-{checkpoint.state['step']:09d}.safetensors"
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
         try:
-            with whole_file(path) as temporary:
-                save_file(tensors, temporary, metadata={_KEY: header})
-        except (OSError, SafetensorError) as error:
+            write_tensors(path, tensors, header)
+        except OSError as error:
             raise RunError(f"cannot write the checkpoint {path}: {error}") from error
         for old in self.checkpoints()[_KEEP:]:
             old.unlink()
@@ -246,7 +247,7 @@ class Run:
         for path in self.checkpoints():
             try:
                 with safe_open(path, framework="pt", device=str(device)) as file:
-                    state = json.loads((file.metadata() or {}).get(_KEY, "{}"))
+                    state = json.loads((file.metadata() or {}).get(HEADER_KEY, "{}"))
                     if not isinstance(state, dict) or state.get("identity") != self.identity:
                         refused.append(f"{path.name} is of another run")
                         continue

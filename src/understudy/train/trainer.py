@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from understudy.layers import Conv
+
 from .attention import AttentionTransfer, distillation_loss
 from .decay import weight_decay_groups
 from .divergence import DivergedError, first_not_finite
@@ -47,7 +49,8 @@ class Trainer:
         self.recipe = recipe
         self.processes = processes
         self.network = network
-        if recipe.channels_last:
+        self.channels_last = recipe.channels_last and may_be_channels_last(network, processes.device)
+        if self.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         overrides = dict(item.split("=", 1) for item in recipe.decay_overrides)
         groups = weight_decay_groups(
@@ -90,7 +93,7 @@ class Trainer:
         torch.manual_seed(
             recipe.seed + (progress.step + 1) * 1_000_003
         )  # drop-path and dropout follow the step
-        if recipe.channels_last:
+        if self.channels_last:
             x = x.to(memory_format=torch.channels_last)
         with autocast(recipe, x.device):
             output = self.forward(x)
@@ -115,7 +118,10 @@ class Trainer:
             [float(not math.isfinite(value)), value * len(y), hits, len(y)]
         )
         if lost:
-            where = first_not_finite(self.network, x) if not math.isfinite(value) else "in another process"
+            where = "in another process"
+            if not math.isfinite(value):
+                with autocast(recipe, x.device):
+                    where = first_not_finite(self.network, x)
             raise DivergedError(f"the loss is {loss_sum / seen} at step {progress.step}; {where}")
         self.optimiser.zero_grad(set_to_none=True)
         self.scaler.scale(loss * share).backward()
@@ -186,6 +192,21 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
     """The recipe's precision, as a block to run a network in."""
     return torch.autocast(device.type, _DTYPES[recipe.precision], enabled=recipe.precision != "float32")
+
+
+def may_be_channels_last(network: nn.Module, device: torch.device) -> bool:
+    """Whether training in this layout is safe.
+
+    On a CPU the backward pass of a strided 1×1 convolution with fewer than 8 input channels writes beyond its
+    memory in channels-last (torch 2.13).
+    """
+    return device.type != "cpu" or not any(
+        isinstance(module, nn.Conv2d | Conv)
+        and module.kernel_size == (1, 1)
+        and module.stride != (1, 1)
+        and module.in_channels < 8
+        for module in network.modules()
+    )
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

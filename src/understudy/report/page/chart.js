@@ -4,7 +4,7 @@ const AXES = {
   params: { title: "parameters", unit: "count" },
   mult_adds: { title: "mult-adds, as executed", unit: "count" },
   bytes: { title: "bytes on disk", unit: "B" },
-  latency: { title: "latency of a batch", unit: "ms" },
+  latency: { title: "latency of one image", unit: "ms" },
 };
 
 // Indices of the points that no other beats in both cost and error, by rising cost.

@@ -517,3 +517,11 @@ def test_a_compiled_run_learns_as_an_eager_one(
     compiled = train(recipe(**student, compile=True), tmp_path / "compiled")
     assert compiled["train_loss"] == pytest.approx(eager["train_loss"], rel=1e-4)
     assert compiled["test_loss"] == pytest.approx(eager["test_loss"], rel=1e-4)
+
+
+def test_recomputing_is_a_matter_of_memory_alone(tmp_path: Path) -> None:
+    student = {"transform": "tensor_train", "params": "12k", "epochs": 1}
+    train(recipe(**student), tmp_path / "recomputed")
+    train(recipe(**student, recompute=False), tmp_path / "kept")
+    assert outcome(tmp_path / "recomputed") == outcome(tmp_path / "kept")
+    assert recipe(**student).identity() == recipe(**student, recompute=False).identity()

@@ -84,6 +84,7 @@ class Recipe:
     precision: Precision = "float32"
     channels_last: bool = True
     compile: bool = False
+    recompute: bool = True  # stand-ins keep only their input for the backward pass; False is quicker
     workers: int = 0
     checkpoint_seconds: float = 300.0
 
@@ -116,7 +117,7 @@ class Recipe:
 
 
 # What a run is called, where its inputs lie, and how it runs: another choice gives the same result.
-_INDIFFERENT = ("name", "teacher", "plan", "workers", "checkpoint_seconds")
+_INDIFFERENT = ("name", "teacher", "plan", "recompute", "workers", "checkpoint_seconds")
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.layers import Conv
+from understudy.layers import Conv, stand_ins
 
 from .attention import AttentionTransfer, distillation_loss
 from .decay import weight_decay_groups
@@ -52,6 +52,8 @@ class Trainer:
         self.channels_last = recipe.channels_last and may_be_channels_last(network, processes.device)
         if self.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        for _, layer in stand_ins(network) if not recipe.recompute else ():
+            layer.recompute = False
         overrides = dict(item.split("=", 1) for item in recipe.decay_overrides)
         groups = weight_decay_groups(
             network,

@@ -165,10 +165,14 @@ def test_settings_reach_the_cells_they_are_meant_for() -> None:
     assert dense.teacher == teacher.id
 
 
-def test_blocks_that_differ_in_settings_alone_are_told_apart_by_their_identity() -> None:
-    made = grid(students=students({}, {"settings": {"clip": 1.0}}))
-    names = [cell.name for cell in made.cells[1:]]
-    assert names == [f"low_rank-24k-at-crs-seed-0-{cell.id[:6]}" for cell in made.cells[1:]]
+def test_of_blocks_that_differ_in_settings_alone_the_first_keeps_its_name() -> None:
+    alone = grid(students=students({}))
+    made = grid(students=students({}, {"settings": {"clip": 1.0}}, {"settings": {"clip": 2.0}}))
+    name = "low_rank-24k-at-crs-seed-0"
+    assert made.cells[:2] == alone.cells
+    assert [cell.name for cell in made.cells[1:]] == [
+        name, *[f"{name}-{cell.id[:6]}" for cell in made.cells[2:]],
+    ]  # fmt: skip
 
 
 def test_every_network_has_its_own_teacher() -> None:

@@ -201,9 +201,11 @@ def test_a_grid_that_only_adds_cells_goes_on_in_the_same_folder(
     out = tmp_path / "out"
     shutil.copytree(finished, out)
     engine = use(InlineEngine(lambda _: Outcome("failed", "not of interest")))
-    sweep(tiny(students=[*tiny_students(), {"transforms": "hashed", "ratio": 0.1}]), out)
-    assert engine.names == ["hashed-ratio-0.1-at-crs-seed-0"]
-    assert len(json.loads((out / "grid.json").read_text())["cells"]) == 4
+    other = {"transforms": "low_rank", "ratio": 0.1, "settings": {"clip": 1.0}}  # of a name that is there
+    grown = tiny(students=[*tiny_students(), {"transforms": "hashed", "ratio": 0.1}, other])
+    sweep(grown, out)
+    assert engine.names == ["hashed-ratio-0.1-at-crs-seed-0", f"{LOW_RANK}-{grown.cells[-1].id[:6]}"]
+    assert len(json.loads((out / "grid.json").read_text())["cells"]) == 5
 
 
 def test_a_folder_of_another_grid_is_refused_and_left_as_it_is(finished: Path, use: Use) -> None:

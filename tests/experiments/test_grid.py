@@ -182,7 +182,11 @@ def test_every_network_has_its_own_teacher() -> None:
     assert made["wrn_10_1-teacher-seed-0"].id != made["wrn_10_2-teacher-seed-0"].id
 
 
-def test_an_existing_teacher_is_known_by_its_contents(tmp_path: Path) -> None:
+def test_an_existing_teacher_is_known_by_its_contents_and_never_held_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Path, "read_bytes")  # weights may be larger than memory
+
     def student(name: str, content: bytes) -> Cell:
         (tmp_path / name).write_bytes(content)
         return grid(teacher={"existing": str(tmp_path / name)}).cells[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import shutil
@@ -266,6 +267,23 @@ def test_two_sweeps_do_not_share_a_folder(finished: Path, use: Use) -> None:
             sweep(tiny(), finished)
 
 
+def test_a_disk_without_locks_is_not_taken_for_another_sweep(
+    tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    use(InlineEngine(done))
+    with pytest.raises(OSError, match=r"out/\.lock cannot be locked: No locks available"):
+        sweep(tiny(), tmp_path / "out")
+    run = Run(tmp_path / "run", tiny().cells[0].recipe)
+    with pytest.raises(OSError, match=r"run/\.lock cannot be locked: No locks available"):
+        Run.open(run.folder, run.recipe)
+    with pytest.raises(OSError, match=r"run/\.lock cannot be locked: No locks available"):
+        run.is_in_use()
+
+
 # ---- one task ------------------------------------------------------------------------------------------
 
 
@@ -301,8 +319,31 @@ def test_a_run_in_use_is_waited_for_and_then_given_up(
     assert "RunInUseError" in capfd.readouterr().err
     monkeypatch.setattr(task_module, "_PATIENCE_SECONDS", 60.0)
     other = Run.open(tmp_path / "run", task.recipe)
-    monkeypatch.setattr("time.sleep", lambda _: other.close())
+    naps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if seconds == 0.2:  # the task's; the run has given up
+            other.close()
+
+    monkeypatch.setattr("time.sleep", sleep)
     assert run_task(task).status == "finished"
+    assert naps[-1] == 0.2
+
+
+def test_one_who_only_asks_whether_a_run_is_in_use_does_not_keep_it_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny().cells[0].recipe
+    Run.open(tmp_path, recipe).close()
+    asking = (tmp_path / ".lock").open()
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    monkeypatch.setattr("time.sleep", lambda _: asking.close())
+    run = Run.open(tmp_path, recipe)
+    assert asking.closed
+    assert run.is_in_use()
+    run.close()
+    assert not run.is_in_use()
 
 
 # ---- how a sweep stands --------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from typing import Literal
 
 import torch
 
+from understudy.train.loop import load_data
+
 from .cell import Cell
 from .engine import Engine
 from .folder import opened
@@ -47,11 +49,13 @@ def sweep(
     engine: EngineName = "local",
     gpus_per_cell: float | None = None,
     data_folder: Path | None = None,
+    download: bool = False,
     report: Report = lambda _: None,
 ) -> list[Result]:
     """Train all cells of a grid into the folder `out`, or go on with what is there; returns the results.
 
-    Every cell is planned before anything is trained. Finished cells are never repeated and killed ones go on
+    Every cell is planned and all data are looked at, or fetched with `download`, before anything is made or
+    trained. Finished cells are never repeated and killed ones go on
     from their checkpoint. A cell that diverges or fails is recorded with its reason and stops no other; the
     next call tries failed ones again, but not diverged ones. The students of a teacher that did not finish
     fail with its reason. At the end the speed of all finished networks is measured.
@@ -63,6 +67,7 @@ def sweep(
     runner: Engine = (
         LocalEngine(workers, out / "workers.log") if engine == "local" else RayEngine(workers, gpus_per_cell)
     )
+    _check_data(grid.cells, data_folder, download)
     with opened(out, grid):
         threads = max(1, torch.get_num_threads() // workers)
         running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, threads, report)
@@ -71,6 +76,13 @@ def sweep(
             running.tell("measuring", "", "the speed of all finished networks, in turns")
             measure_speeds(out, data_folder)
         return read_results(out)
+
+
+def _check_data(cells: Sequence[Cell], folder: Path | None, download: bool) -> None:
+    """Load what the cells will load, each kind once: what is missing here is missing for all of them."""
+    recipes = {(r.data, r.mean, r.std, r.train_images): r for r in (cell.recipe for cell in cells)}
+    for recipe in recipes.values():
+        load_data(recipe, folder, download=download)
 
 
 def _prepare(grid: Grid, out: Path, planned: Sequence[PlannedCell]) -> dict[str, Result]:

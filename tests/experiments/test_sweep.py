@@ -120,6 +120,30 @@ def test_a_result_lost_with_the_sweep_is_taken_from_its_run(finished: Path, use:
     assert len(Run.read(finished / "runs" / LOW_RANK).metrics()) == 2
 
 
+def test_a_finished_network_that_is_gone_or_damaged_is_told_and_the_others_are_measured(
+    finished: Path, tmp_path: Path, use: Use
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    shutil.rmtree(out / "runs" / LOW_RANK)
+    (out / "runs" / SHUFFLE / "model.safetensors").write_bytes(b"not weights")
+    result = json.loads((out / "results" / f"{TEACHER}.json").read_text())
+    (out / "results" / f"{TEACHER}.json").write_text(json.dumps({**result, "speed": None}))
+    use(InlineEngine(done))
+    events: list[Event] = []
+    speeds = {result["name"]: result["speed"] for result in sweep(tiny(), out, report=events.append)}
+    assert speeds[TEACHER]["images_per_second"] > 0
+    assert (speeds[LOW_RANK], speeds[SHUFFLE]) == (None, None)  # the older ones do not compare
+    told = {event.cell: event.text for event in events if event.kind == "unmeasured"}
+    assert list(told) == [LOW_RANK, SHUFFLE]
+    assert "holds no run" in told[LOW_RANK]
+    assert "model.safetensors" in told[SHUFFLE]
+    (out / "runs" / SHUFFLE / "model.safetensors").unlink()
+    events.clear()
+    sweep(tiny(), out, report=events.append)
+    assert [event.kind for event in events] == ["kept"]  # nothing can be measured that is not
+
+
 def test_a_cell_that_diverges_is_recorded_and_stops_no_other(tmp_path: Path, use: Use) -> None:
     table = {"settings": {"learning_rate": 1e30, "clip": 0.0}, "transforms": "low_rank", "ratio": 0.1}
     grid = tiny(students=[table, {"transforms": "shuffle", "ratio": 0.1}])

@@ -23,7 +23,7 @@ from .speed import lacks_speed, measure_speeds
 from .task import Outcome, Task, commit
 
 EngineName = Literal["local", "ray"]
-Kind = Literal["kept", "started", "queued", "progress", "finished", "diverged", "failed", "measuring"]
+Kind = Literal["kept", "started", "queued", "progress", "finished", "diverged", "failed", "measuring", "unmeasured"]
 _SETTLED = ("finished", "diverged")  # a failed cell is tried again; a diverged one would diverge again
 
 
@@ -58,7 +58,7 @@ def sweep(
     trained. Finished cells are never repeated and killed ones go on
     from their checkpoint. A cell that diverges or fails is recorded with its reason and stops no other; the
     next call tries failed ones again, but not diverged ones. The students of a teacher that did not finish
-    fail with its reason. At the end the speed of all finished networks is measured.
+    fail with its reason. At the end the speed of all finished networks that are still there is measured.
 
     The threads of torch are shared out among the workers. As sums on other numbers of threads may round
     otherwise, a sweep ends with the same bits as another only with as many workers.
@@ -72,9 +72,10 @@ def sweep(
         threads = max(1, torch.get_num_threads() // workers)
         running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, threads, report)
         running.run(grid.cells, runner)
-        if lacks_speed(read_results(out)):
+        if lacks_speed(out):
             running.tell("measuring", "", "the speed of all finished networks, in turns")
-            measure_speeds(out, data_folder)
+            for name, problem in measure_speeds(out, data_folder).items():
+                running.tell("unmeasured", name, problem)
         return read_results(out)
 
 

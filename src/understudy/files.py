@@ -1,13 +1,15 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and locks on them."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 
 @contextmanager
@@ -40,6 +42,20 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def lock(stream: TextIO, *, shared: bool = False) -> bool:
+    """Lock an open file until it is closed; False where another process holds it.
+
+    Where locks do not work at all, as on some network disks, the OSError says so.
+    """
+    try:
+        fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise OSError(error.errno, f"{stream.name} cannot be locked: {error.strerror}") from error
+    return True
 
 
 def digest(path: Path) -> str:

@@ -136,6 +136,35 @@ def test_bad_input_ends_with_one_line_and_exit_code_2(run: Run, arguments: list[
     assert not Path("out").exists()
 
 
+def test_data_that_are_missing_end_a_sweep_before_anything_is_made(run: Run, use: Use) -> None:
+    use(lambda _: Outcome("failed", "never asked"))
+    text = Path("tiny.toml").read_text()
+    Path("cifar.toml").write_text('data = "cifar10"\n' + text)
+    result = run("sweep", "cifar.toml", "--out", "out", "--data", "nowhere")
+    assert (result.code, Path("out").exists()) == (2, False)
+    assert "nowhere" in result.err
+    assert "cifar10" in result.err
+    assert len(result.err.strip().splitlines()) == 1
+    Path("greedy.toml").write_text(text.replace("train_images = 128", "train_images = 9999"))
+    result = run("sweep", "greedy.toml", "--out", "out")
+    assert (result.code, Path("out").exists()) == (2, False)
+    assert "9999" in result.err
+
+
+def test_download_fetches_before_anything_is_made(
+    run: Run, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Path | None, bool, bool]] = []
+
+    def load(recipe: Recipe, folder: Path | None, *, download: bool) -> None:
+        asked.append((recipe.data, folder, download, Path("out").exists()))
+
+    monkeypatch.setattr(runner, "load_data", load)
+    use(lambda _: Outcome("failed", "not of interest"))
+    run("sweep", "tiny.toml", "--out", "out", "--data", "there", "--download")
+    assert asked == [("digits", Path("there"), True, False)]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (90, "1.5 min"), (5400, "1.5 h"), (180_000, "2.1 days")]
 )

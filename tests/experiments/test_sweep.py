@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import shutil
@@ -119,6 +120,30 @@ def test_a_result_lost_with_the_sweep_is_taken_from_its_run(finished: Path, use:
     assert len(Run.read(finished / "runs" / LOW_RANK).metrics()) == 2
 
 
+def test_a_finished_network_that_is_gone_or_damaged_is_told_and_the_others_are_measured(
+    finished: Path, tmp_path: Path, use: Use
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    shutil.rmtree(out / "runs" / LOW_RANK)
+    (out / "runs" / SHUFFLE / "model.safetensors").write_bytes(b"not weights")
+    result = json.loads((out / "results" / f"{TEACHER}.json").read_text())
+    (out / "results" / f"{TEACHER}.json").write_text(json.dumps({**result, "speed": None}))
+    use(InlineEngine(done))
+    events: list[Event] = []
+    speeds = {result["name"]: result["speed"] for result in sweep(tiny(), out, report=events.append)}
+    assert speeds[TEACHER]["images_per_second"] > 0
+    assert (speeds[LOW_RANK], speeds[SHUFFLE]) == (None, None)  # the older ones do not compare
+    told = {event.cell: event.text for event in events if event.kind == "unmeasured"}
+    assert list(told) == [LOW_RANK, SHUFFLE]
+    assert "holds no run" in told[LOW_RANK]
+    assert "model.safetensors" in told[SHUFFLE]
+    (out / "runs" / SHUFFLE / "model.safetensors").unlink()
+    events.clear()
+    sweep(tiny(), out, report=events.append)
+    assert [event.kind for event in events] == ["kept"]  # nothing can be measured that is not
+
+
 def test_a_cell_that_diverges_is_recorded_and_stops_no_other(tmp_path: Path, use: Use) -> None:
     table = {"settings": {"learning_rate": 1e30, "clip": 0.0}, "transforms": "low_rank", "ratio": 0.1}
     grid = tiny(students=[table, {"transforms": "shuffle", "ratio": 0.1}])
@@ -201,9 +226,11 @@ def test_a_grid_that_only_adds_cells_goes_on_in_the_same_folder(
     out = tmp_path / "out"
     shutil.copytree(finished, out)
     engine = use(InlineEngine(lambda _: Outcome("failed", "not of interest")))
-    sweep(tiny(students=[*tiny_students(), {"transforms": "hashed", "ratio": 0.1}]), out)
-    assert engine.names == ["hashed-ratio-0.1-at-crs-seed-0"]
-    assert len(json.loads((out / "grid.json").read_text())["cells"]) == 4
+    other = {"transforms": "low_rank", "ratio": 0.1, "settings": {"clip": 1.0}}  # of a name that is there
+    grown = tiny(students=[*tiny_students(), {"transforms": "hashed", "ratio": 0.1}, other])
+    sweep(grown, out)
+    assert engine.names == ["hashed-ratio-0.1-at-crs-seed-0", f"{LOW_RANK}-{grown.cells[-1].id[:6]}"]
+    assert len(json.loads((out / "grid.json").read_text())["cells"]) == 5
 
 
 def test_a_folder_of_another_grid_is_refused_and_left_as_it_is(finished: Path, use: Use) -> None:
@@ -264,6 +291,23 @@ def test_two_sweeps_do_not_share_a_folder(finished: Path, use: Use) -> None:
             sweep(tiny(), finished)
 
 
+def test_a_disk_without_locks_is_not_taken_for_another_sweep(
+    tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    use(InlineEngine(done))
+    with pytest.raises(OSError, match=r"out/\.lock cannot be locked: No locks available"):
+        sweep(tiny(), tmp_path / "out")
+    run = Run(tmp_path / "run", tiny().cells[0].recipe)
+    with pytest.raises(OSError, match=r"run/\.lock cannot be locked: No locks available"):
+        Run.open(run.folder, run.recipe)
+    with pytest.raises(OSError, match=r"run/\.lock cannot be locked: No locks available"):
+        run.is_in_use()
+
+
 # ---- one task ------------------------------------------------------------------------------------------
 
 
@@ -299,8 +343,31 @@ def test_a_run_in_use_is_waited_for_and_then_given_up(
     assert "RunInUseError" in capfd.readouterr().err
     monkeypatch.setattr(task_module, "_PATIENCE_SECONDS", 60.0)
     other = Run.open(tmp_path / "run", task.recipe)
-    monkeypatch.setattr("time.sleep", lambda _: other.close())
+    naps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if seconds == 0.2:  # the task's; the run has given up
+            other.close()
+
+    monkeypatch.setattr("time.sleep", sleep)
     assert run_task(task).status == "finished"
+    assert naps[-1] == 0.2
+
+
+def test_one_who_only_asks_whether_a_run_is_in_use_does_not_keep_it_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny().cells[0].recipe
+    Run.open(tmp_path, recipe).close()
+    asking = (tmp_path / ".lock").open()
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    monkeypatch.setattr("time.sleep", lambda _: asking.close())
+    run = Run.open(tmp_path, recipe)
+    assert asking.closed
+    assert run.is_in_use()
+    run.close()
+    assert not run.is_in_use()
 
 
 # ---- how a sweep stands --------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from understudy.report.published import Published, published
 from understudy.tables import table
 
 from .common import app, show
-from .training import DataFolder
+from .training import DataFolder, Download
 
 
 class EngineChoice(str, Enum):
@@ -62,6 +62,7 @@ def sweep(
         typer.Option(help="For ray, may be a fraction; by default 1 where it has any.", show_default=False),
     ] = None,
     data: DataFolder = None,
+    download: Download = False,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show what every cell will cost, and stop.")
     ] = False,
@@ -87,6 +88,7 @@ def sweep(
             engine=engine.value,
             gpus_per_cell=gpus_per_cell,
             data_folder=data,
+            download=download,
             report=lambda event: console.print(escape(line(event)), highlight=False, soft_wrap=True),
         )
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from understudy.files import digest
 from understudy.quantities import parse_count
 from understudy.train import Recipe
 
@@ -47,7 +48,7 @@ def teacher_identity(source: str) -> str:
     if path.is_dir():
         path = path / "model.safetensors"
     if path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:10]
+        return digest(path).removeprefix("sha256:")[:10]
     if ":" in source:
         return source
     raise GridError(f"no teacher {source!r}: neither a finished run, nor a file of weights, nor timm:NAME")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,8 @@ def as_list(key: str, value: Any, kind: type) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     for item in values:
         number = isinstance(item, int | float) and not isinstance(item, bool)
-        fits = {bool: isinstance(item, bool), int: number and item == int(item), float: number}
+        finite = number and abs(item) <= sys.float_info.max  # neither inf nor nan
+        fits = {bool: isinstance(item, bool), int: finite and item == int(item), float: finite}
         if not fits.get(kind, isinstance(item, str) or number):
             raise GridError(f"{key} holds {item!r}, not {_KINDS[kind]}")
     if not values:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
+
+from understudy.files import lock
 
 from .checks import GridError
 from .grid import Grid
@@ -23,11 +24,9 @@ def opened(out: Path, grid: Grid) -> Iterator[None]:
         if strange:
             raise GridError(f"{out} holds no sweep but {strange[0]}: choose another --out")
     out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise GridError(f"another sweep is at work in {out}") from None
+    with (out / ".lock").open("w") as stream:
+        if not lock(stream):
+            raise GridError(f"another sweep is at work in {out}")
         _claim(out, grid)
         yield
 

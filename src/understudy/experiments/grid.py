@@ -129,8 +129,8 @@ def _refuse_duplicates(cells: Sequence[Cell]) -> None:
 
 
 def _with_unique_names(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Cells of one name but other settings are told apart by their identity."""
-    names = [cell.name for cell in cells]
+    """The first of a name keeps it, also when the grid grows; later ones get their identity behind it."""
+    taken: set[str] = set()
     for cell in cells:
-        shared = names.count(cell.name) > 1
-        yield dataclasses.replace(cell, name=f"{cell.name}-{cell.id[:6]}") if shared else cell
+        yield dataclasses.replace(cell, name=f"{cell.name}-{cell.id[:6]}") if cell.name in taken else cell
+        taken.add(cell.name)

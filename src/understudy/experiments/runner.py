@@ -9,6 +9,8 @@ from typing import Literal
 
 import torch
 
+from understudy.train.loop import load_data
+
 from .cell import Cell
 from .engine import Engine
 from .folder import opened
@@ -21,7 +23,9 @@ from .speed import lacks_speed, measure_speeds
 from .task import Outcome, Task, commit
 
 EngineName = Literal["local", "ray"]
-Kind = Literal["kept", "started", "queued", "progress", "finished", "diverged", "failed", "measuring"]
+Kind = Literal[
+    "kept", "started", "queued", "progress", "finished", "diverged", "failed", "measuring", "unmeasured"
+]
 _SETTLED = ("finished", "diverged")  # a failed cell is tried again; a diverged one would diverge again
 
 
@@ -47,14 +51,16 @@ def sweep(
     engine: EngineName = "local",
     gpus_per_cell: float | None = None,
     data_folder: Path | None = None,
+    download: bool = False,
     report: Report = lambda _: None,
 ) -> list[Result]:
     """Train all cells of a grid into the folder `out`, or go on with what is there; returns the results.
 
-    Every cell is planned before anything is trained. Finished cells are never repeated and killed ones go on
+    Every cell is planned and all data are looked at, or fetched with `download`, before anything is made or
+    trained. Finished cells are never repeated and killed ones go on
     from their checkpoint. A cell that diverges or fails is recorded with its reason and stops no other; the
     next call tries failed ones again, but not diverged ones. The students of a teacher that did not finish
-    fail with its reason. At the end the speed of all finished networks is measured.
+    fail with its reason. At the end the speed of all finished networks that are still there is measured.
 
     The threads of torch are shared out among the workers. As sums on other numbers of threads may round
     otherwise, a sweep ends with the same bits as another only with as many workers.
@@ -63,14 +69,23 @@ def sweep(
     runner: Engine = (
         LocalEngine(workers, out / "workers.log") if engine == "local" else RayEngine(workers, gpus_per_cell)
     )
+    _check_data(grid.cells, data_folder, download)
     with opened(out, grid):
         threads = max(1, torch.get_num_threads() // workers)
         running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, threads, report)
         running.run(grid.cells, runner)
-        if lacks_speed(read_results(out)):
+        if lacks_speed(out):
             running.tell("measuring", "", "the speed of all finished networks, in turns")
-            measure_speeds(out, data_folder)
+            for name, problem in measure_speeds(out, data_folder).items():
+                running.tell("unmeasured", name, problem)
         return read_results(out)
+
+
+def _check_data(cells: Sequence[Cell], folder: Path | None, download: bool) -> None:
+    """Load what the cells will load, each kind once: what is missing here is missing for all of them."""
+    recipes = {(r.data, r.mean, r.std, r.train_images): r for r in (cell.recipe for cell in cells)}
+    for recipe in recipes.values():
+        load_data(recipe, folder, download=download)
 
 
 def _prepare(grid: Grid, out: Path, planned: Sequence[PlannedCell]) -> dict[str, Result]:

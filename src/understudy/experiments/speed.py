@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +14,70 @@ from understudy import data
 from understudy.train import Run
 from understudy.train.networks import load_trained
 
-from .results import Result, read_results, write_result
+from .results import read_results, write_result
+from .task import one_line
 
 BATCH_SIZE = 64
 _ROUNDS = 20
 _SECONDS = 30.0  # no new round after so long
 
 
-def measure_speeds(out: Path, data_folder: Path | None = None) -> None:
+def measure_speeds(out: Path, data_folder: Path | None = None) -> dict[str, str]:
     """Write images a second and the latency of one image into every finished result.
 
-    Only numbers taken in turns compare: where one is missing, all are to be measured again.
+    Only numbers taken in turns compare: where one is missing, all are to be measured again, and a network
+    that cannot be run any more loses its older ones. Returns the names of those, each with the reason.
     """
     finished = [result for result in read_results(out) if result["status"] == "finished"]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     calls: dict[tuple[str, int], Callable[[], float]] = {}
+    problems: dict[str, str] = {}
     for result in finished:
-        classes, shape = data.facts(result["data"], data_folder)
-        run = Run.read(out / "runs" / result["name"])
-        network = load_trained(run.folder, run.recipe, classes).eval().to(device)
-        if run.recipe.channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        for batch_size in (1, BATCH_SIZE):
-            images = torch.zeros(batch_size, *shape, device=device)
-            calls[result["name"], batch_size] = _timed(network, images)
+        name = result["name"]
+        try:
+            passes = _passes(out / "runs" / name, data.facts(result["data"], data_folder), device)
+        except Exception as error:  # gone, damaged, too large: it was trained, whatever became of it
+            problems[name] = one_line(str(error))
+        else:
+            calls.update({(name, batch_size): call for batch_size, call in passes.items()})
     best = best_of(calls)
     for result in finished:
-        result["speed"] = {
-            "images_per_second": round(BATCH_SIZE / best[result["name"], BATCH_SIZE], 1),
-            "latency_ms": round(1000 * best[result["name"], 1], 3),
-            "batch_size": BATCH_SIZE,
-            "threads": torch.get_num_threads(),
-        }
+        name = result["name"]
+        result["speed"] = (
+            None
+            if name in problems
+            else {
+                "images_per_second": round(BATCH_SIZE / best[name, BATCH_SIZE], 1),
+                "latency_ms": round(1000 * best[name, 1], 3),
+                "batch_size": BATCH_SIZE,
+                "threads": torch.get_num_threads(),
+            }
+        )
         write_result(out, result)
+    return problems
 
 
-def lacks_speed(results: Iterable[Result]) -> bool:
-    """Whether a finished network has not been measured."""
-    return any(result["status"] == "finished" and result["speed"] is None for result in results)
+def _passes(folder: Path, facts: data.Facts, device: torch.device) -> dict[int, Callable[[], float]]:
+    """Timed passes of a finished network by batch size, each tried once."""
+    run = Run.read(folder)
+    network = load_trained(folder, run.recipe, facts.classes).eval().to(device)
+    if run.recipe.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    passes = {}
+    for batch_size in (1, BATCH_SIZE):
+        passes[batch_size] = _timed(network, torch.zeros(batch_size, *facts.image_shape, device=device))
+        passes[batch_size]()
+    return passes
+
+
+def lacks_speed(out: Path) -> bool:
+    """Whether a finished network that is still there has not been measured."""
+    return any(
+        result["status"] == "finished"
+        and result["speed"] is None
+        and (out / "runs" / result["name"] / "model.safetensors").is_file()
+        for result in read_results(out)
+    )
 
 
 def best_of(calls: dict[Any, Callable[[], float]]) -> dict[Any, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import time
 from collections.abc import Mapping
@@ -15,11 +14,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from understudy.checkpoint import HEADER_KEY, write_tensors
-from understudy.files import whole_file
+from understudy.files import lock, whole_file
 
 from .recipe import Recipe
 
 _KEEP = 2  # checkpoints
+_LOOKS = 5  # at a lock that one who only asks may hold for a moment
 _FILES = ("config.json", "plan.json", "metrics.jsonl", "model.safetensors", "result.json", "status.json")
 
 
@@ -139,12 +139,17 @@ class Run:
         return Run.read(self.folder).identity == self.identity and self.status == "finished"
 
     def _take_lock(self) -> None:
+        """Take the folder, or raise; `is_in_use` of another process is waited for."""
         self._lock = (self.folder / ".lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            for _ in range(_LOOKS):
+                if lock(self._lock):
+                    return
+                time.sleep(0.05)
+            raise RunInUseError(f"{self.folder} is in use by another process")
+        except BaseException:
             self.close()
-            raise RunInUseError(f"{self.folder} is in use by another process") from None
+            raise
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -179,13 +184,10 @@ class Run:
     def is_in_use(self) -> bool:
         """Whether a process trains in this folder now."""
         try:
-            with (self.folder / ".lock").open() as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with (self.folder / ".lock").open() as stream:
+                return not lock(stream, shared=True)
         except FileNotFoundError:
             return False
-        except OSError:
-            return True
-        return False
 
     def summary(self) -> Summary:
         """How the run stands, for a table."""

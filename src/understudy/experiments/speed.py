@@ -43,12 +43,16 @@ def measure_speeds(out: Path, data_folder: Path | None = None) -> dict[str, str]
     best = best_of(calls)
     for result in finished:
         name = result["name"]
-        result["speed"] = None if name in problems else {
-            "images_per_second": round(BATCH_SIZE / best[name, BATCH_SIZE], 1),
-            "latency_ms": round(1000 * best[name, 1], 3),
-            "batch_size": BATCH_SIZE,
-            "threads": torch.get_num_threads(),
-        }
+        result["speed"] = (
+            None
+            if name in problems
+            else {
+                "images_per_second": round(BATCH_SIZE / best[name, BATCH_SIZE], 1),
+                "latency_ms": round(1000 * best[name, 1], 3),
+                "batch_size": BATCH_SIZE,
+                "threads": torch.get_num_threads(),
+            }
+        )
         write_result(out, result)
     return problems
 

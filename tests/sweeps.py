@@ -58,6 +58,7 @@ class InlineEngine:
 
     started: Literal["started", "queued"] = "started"
     slots = 2
+    threads = 1
 
     def __init__(self, run: Callable[[Task], Outcome] = run_task) -> None:
         self.run = run

@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from sweeps import LOW_RANK, TEACHER, TOML, InlineEngine, holders, tiny, without_clock
-from understudy.experiments import local, read_results, runner, sweep
+from understudy.experiments import local, ray_engine, read_results, runner, sweep
 from understudy.experiments.local import LocalEngine
 from understudy.experiments.ray_engine import RayEngine
 from understudy.experiments.task import Task
@@ -91,6 +92,50 @@ def test_an_engine_without_places_is_refused(tmp_path: Path) -> None:
         RayEngine(0)
     with pytest.raises(ValueError, match="-1 GPUs"):
         RayEngine(1, -1)
+
+
+def test_workers_share_the_threads_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert [LocalEngine(workers, tmp_path / "log").threads for workers in (1, 3, 9)] == [8, 2, 1]
+
+
+class PretendedRay:
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.started: dict[str, Any] = {}
+        self.asked: dict[str, Any] = {}
+
+    def init(self, **options: Any) -> None:
+        self.started = options
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 64.0}
+
+    def remote(self, **options: Any) -> Callable[[object], object]:
+        self.asked = options
+        return lambda function: function
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("address", "workers", "threads", "places"),
+    [(None, 1, 8, 8), (None, 3, 2, 6), ("10.0.0.1:6379", 1, 1, None), ("10.0.0.1:6379", 4, 1, None)],
+)
+def test_a_task_of_ray_has_as_many_threads_as_cpus(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, workers: int, threads: int, places: int | None
+) -> None:
+    ray = PretendedRay()
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    with RayEngine(workers) as engine:
+        assert engine.threads == ray.asked["num_cpus"] == threads
+        assert ray.started.get("num_cpus") == places
 
 
 def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,6 +144,22 @@ def test_a_finished_network_that_is_gone_or_damaged_is_told_and_the_others_are_m
     assert [event.kind for event in events] == ["kept"]  # nothing can be measured that is not
 
 
+def test_a_task_names_an_existing_teacher_by_a_path_that_holds_anywhere(
+    finished: Path, tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: dict[str, Task] = {}
+
+    def keep(task: Task) -> Outcome:
+        tasks[task.name] = task
+        return Outcome("failed", "not of interest")
+
+    use(InlineEngine(keep))
+    monkeypatch.chdir(finished)
+    for number, existing in enumerate([f"runs/{TEACHER}", f"runs/{TEACHER}/model.safetensors"]):
+        sweep(tiny(teacher={"existing": existing}), tmp_path / str(number))
+        assert tasks.pop(LOW_RANK).recipe.teacher == str(finished.resolve() / existing)
+
+
 def test_a_cell_that_diverges_is_recorded_and_stops_no_other(tmp_path: Path, use: Use) -> None:
     table = {"settings": {"learning_rate": 1e30, "clip": 0.0}, "transforms": "low_rank", "ratio": 0.1}
     grid = tiny(students=[table, {"transforms": "shuffle", "ratio": 0.1}])

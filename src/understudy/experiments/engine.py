@@ -25,6 +25,7 @@ class Engine(Protocol):
     """Starts tasks and waits for what they say."""
 
     slots: int  # tasks that may be started at a time
+    threads: int  # of torch, for each task
     started: Literal["started", "queued"]  # what starting means: at once, or when others decide
 
     def start(self, task: Task) -> None:

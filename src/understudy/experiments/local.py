@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Literal
 
+import torch
+
 from .engine import Message
 from .task import Outcome, Task
 
@@ -43,7 +45,10 @@ class _Worker:
 
 
 class LocalEngine:
-    """Runs tasks in N processes; where one dies (a segfault, out of memory), its task is tried once more."""
+    """Runs tasks in N processes, which share the threads of torch.
+
+    Where one dies (a segfault, out of memory), its task is tried once more.
+    """
 
     started: Literal["started", "queued"] = "started"
 
@@ -51,6 +56,7 @@ class LocalEngine:
         if workers < 1:
             raise ValueError(f"{workers} workers: at least 1 is needed")
         self.slots = workers
+        self.threads = max(1, torch.get_num_threads() // workers)
         self._log_path = log
         self._log: IO[bytes] | None = None
         self._workers: list[_Worker] = []

@@ -11,6 +11,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from .engine import Message
 from .task import Outcome, Task, run_task
 
@@ -24,7 +26,9 @@ class RayEngine:
     """Queues every task with Ray, which finds it a place; one whose process dies is retried once.
 
     The cluster is the one that RAY_ADDRESS names; without it, Ray is started on this machine with a place for
-    each of `workers` tasks. `gpus_per_cell` may be a fraction; by default it is 1 where the cluster has GPUs.
+    each of `workers` tasks, which share the threads of torch. A task asks Ray for as many CPUs as it has
+    threads: on a cluster for one, whatever `workers` says. `gpus_per_cell` may be a fraction; by default it
+    is 1 where the cluster has GPUs.
     """
 
     started: Literal["started", "queued"] = "queued"
@@ -37,18 +41,20 @@ class RayEngine:
             raise ValueError(f"{gpus_per_cell} GPUs for each cell: 0 or more")
         self.workers = workers
         self.gpus_per_cell = gpus_per_cell
+        self.address = os.environ.get("RAY_ADDRESS", "local")
+        self.threads = max(1, torch.get_num_threads() // workers) if self.address == "local" else 1
         self._ray = _import_ray()
         self._remote: Any = None
         self._names: dict[Any, str] = {}
 
     def __enter__(self) -> Self:
-        address = os.environ.get("RAY_ADDRESS", "local")
-        own = {"num_cpus": self.workers, "include_dashboard": False} if address == "local" else {}
-        self._ray.init(address=address, log_to_driver=False, logging_level="error", **own)
+        places = {"num_cpus": self.workers * self.threads, "include_dashboard": False}
+        own = places if self.address == "local" else {}
+        self._ray.init(address=self.address, log_to_driver=False, logging_level="error", **own)
         gpus = self.gpus_per_cell
         if gpus is None:
             gpus = 1.0 if self._ray.cluster_resources().get("GPU", 0) else 0.0
-        self._remote = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=_RETRIES)(_run)
+        self._remote = self._ray.remote(num_cpus=self.threads, num_gpus=gpus, max_retries=_RETRIES)(_run)
         return self
 
     def __exit__(

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from understudy.train.loop import load_data
 
 from .cell import Cell
@@ -56,14 +54,14 @@ def sweep(
 ) -> list[Result]:
     """Train all cells of a grid into the folder `out`, or go on with what is there; returns the results.
 
-    Every cell is planned and all data are looked at, or fetched with `download`, before anything is made or
-    trained. Finished cells are never repeated and killed ones go on
-    from their checkpoint. A cell that diverges or fails is recorded with its reason and stops no other; the
-    next call tries failed ones again, but not diverged ones. The students of a teacher that did not finish
-    fail with its reason. At the end the speed of all finished networks that are still there is measured.
+    Every cell is planned and all data are looked at, or fetched with `download`, before anything is made.
+    Finished cells are never repeated and killed ones go on from their checkpoint. A cell that diverges or
+    fails is recorded with its reason and stops no other; the next call tries failed ones again, but not
+    diverged ones. The students of a teacher that did not finish fail with its reason. At the end the speed
+    of all finished networks that are still there is measured.
 
-    The threads of torch are shared out among the workers. As sums on other numbers of threads may round
-    otherwise, a sweep ends with the same bits as another only with as many workers.
+    The threads of torch are shared out among the workers; on a cluster each cell has one. As sums on other
+    numbers of threads may round otherwise, a sweep ends with the same bits as another only with as many.
     """
     planned = plan_cells(grid, data_folder)
     runner: Engine = (
@@ -71,8 +69,7 @@ def sweep(
     )
     _check_data(grid.cells, data_folder, download)
     with opened(out, grid):
-        threads = max(1, torch.get_num_threads() // workers)
-        running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, threads, report)
+        running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, report)
         running.run(grid.cells, runner)
         if lacks_speed(out):
             running.tell("measuring", "", "the speed of all finished networks, in turns")
@@ -106,7 +103,6 @@ class _Sweep:
     out: Path
     results: dict[str, Result]
     data_folder: Path | None
-    threads: int
     report: Report
 
     def run(self, cells: Sequence[Cell], engine: Engine) -> None:
@@ -127,7 +123,7 @@ class _Sweep:
                     elif len(running) < engine.slots:
                         waiting.remove(cell)
                         running.add(cell.name)
-                        engine.start(self.task(cell))
+                        engine.start(self.task(cell, engine.threads))
                         self.tell(engine.started, cell.name, "")
                 if not running:
                     continue
@@ -145,12 +141,16 @@ class _Sweep:
     def blame(self, teacher: str) -> str:
         return f"its teacher {teacher} has {self.status(teacher)}: {self.results[teacher]['reason']}"
 
-    def task(self, cell: Cell) -> Task:
-        recipe = cell.recipe
-        if recipe.teacher in self.results:
-            recipe = dataclasses.replace(recipe, teacher=str(self.out / "runs" / recipe.teacher))
+    def task(self, cell: Cell, threads: int) -> Task:
+        """With paths that hold in any working directory."""
+        teacher = cell.recipe.teacher
+        if teacher in self.results:
+            teacher = str(self.out / "runs" / teacher)
+        elif teacher and Path(teacher).exists():  # else the name of a published network, or none
+            teacher = str(Path(teacher).resolve())
+        recipe = dataclasses.replace(cell.recipe, teacher=teacher)
         folder = None if self.data_folder is None else str(self.data_folder.resolve())
-        return Task(cell.name, recipe, str(self.out / "runs" / cell.name), folder, self.threads)
+        return Task(cell.name, recipe, str(self.out / "runs" / cell.name), folder, threads)
 
     def record(self, name: str, outcome: Outcome) -> None:
         run = self.out / "runs" / name

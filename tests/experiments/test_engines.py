@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from command import Run
 from sweeps import LOW_RANK, TEACHER, TOML, InlineEngine, holders, tiny, without_clock
-from understudy.experiments import local, ray_engine, read_results, runner, sweep
+from understudy.cli.experiments import line
+from understudy.experiments import Event, local, ray_engine, read_results, runner, sweep
 from understudy.experiments.local import LocalEngine
 from understudy.experiments.ray_engine import RayEngine
 from understudy.experiments.task import Task
@@ -158,20 +160,27 @@ def command(tmp_path: Path, *options: str, toml: str = TOML) -> subprocess.Popen
 
 
 def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
-    tmp_path: Path, unbroken: Path
+    tmp_path: Path, unbroken: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
+    monkeypatch.chdir(tmp_path)
+
+    def interrupt(event: Event) -> str:
+        if event.kind == "progress":
+            signal.raise_signal(signal.SIGINT)  # as Ctrl-C does
+        return line(event)
 
     def begun(cell: str) -> bool:
         return any((out / "runs" / cell / "checkpoints").glob("step-*"))
 
-    stopped = command(tmp_path)
-    until(lambda: begun(TEACHER), stopped)
-    stopped.send_signal(signal.SIGINT)
-    _, errors = stopped.communicate(timeout=SECONDS)
-    assert stopped.returncode == 130, errors
-    assert "the same command goes on" in errors
-    assert "Traceback" not in errors
+    (tmp_path / "tiny.toml").write_text(TOML)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("understudy.cli.experiments.line", interrupt)
+        stopped = run("sweep", "tiny.toml", "--out", "out")
+    assert stopped.code == 130, stopped.err
+    assert "the same command goes on" in stopped.err
+    assert "Traceback" not in stopped.err
+    assert begun(TEACHER)
     assert not holders(out / "runs" / TEACHER / ".lock")
 
     killed = command(tmp_path)
@@ -182,6 +191,7 @@ def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
     statuses = {result["name"]: result["status"] for result in read_results(out)}
     assert (statuses[TEACHER], statuses[LOW_RANK]) == ("finished", "waiting")
 
+    monkeypatch.setattr(runner, "LocalEngine", lambda *_: InlineEngine())
     sweep(tiny(), out)
     assert without_clock(out) == without_clock(unbroken)
     for cell in without_clock(out):

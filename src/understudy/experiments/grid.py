@@ -24,25 +24,18 @@ narrow = ["24k"]           # the widest narrower network with at most so many pa
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from understudy import data
+from understudy.shipped import read_toml, shipped_names
 from understudy.train import load_recipe
 
 from .cell import Cell, short_hash
 from .checks import GridError, as_blocks, as_list, as_settings, as_table, check_keys
 from .expansion import Expansion, check_network
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _KEYS = (
     "recipe", "networks", "data", "seeds", "unreachable", "settings", "teacher", "students", "baselines",
@@ -65,25 +58,18 @@ class Grid:
 
 def grid_names() -> list[str]:
     """The grids that come with the package."""
-    folder = resources.files("understudy").joinpath("grids")
-    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+    return shipped_names("grid")
 
 
 def load_grid(name: str | Path, data_folder: Path | None = None) -> Grid:
     """A shipped grid by name, or one from a TOML file."""
-    path = Path(name)
-    if str(name) in grid_names():
-        file = resources.files("understudy").joinpath("grids").joinpath(f"{name}.toml")
-        text = file.read_text(encoding="utf-8")
-    elif path.suffix == ".toml" and path.is_file():
-        text = path.read_text(encoding="utf-8")
-    else:
-        near = difflib.get_close_matches(str(name), grid_names(), n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise GridError(f"no grid {str(name)!r} among {', '.join(grid_names())}, nor such a file{hint}")
     try:
-        return make_grid(path.stem, tomllib.loads(text), data_folder)
-    except ValueError as error:  # of TOML as well
+        table = read_toml("grid", name)
+    except ValueError as error:
+        raise GridError(str(error)) from error
+    try:
+        return make_grid(Path(name).stem, table, data_folder)
+    except ValueError as error:
         raise GridError(f"grid {name}: {error}") from error
 
 

@@ -78,11 +78,7 @@ class _Surveys:
         made = plan(
             survey,
             recipe.transform,
-            params=recipe.params or None,
-            mult_adds=recipe.mult_adds or None,
-            ratio=recipe.ratio or None,
-            scale=recipe.scale or None,
-            knob=recipe.knob or None,
+            **recipe.budget(),
             spatial=recipe.spatial,
         )
         return {"params": made.params, **{key: getattr(made, key) for key in _MULT_ADDS}}

@@ -47,11 +47,7 @@ def make_student_plan(recipe: Recipe, classes: int, example: Tensor) -> Plan | N
     return make_plan(
         dense_network(recipe, classes, training=False),
         recipe.transform,
-        params=recipe.params or None,
-        mult_adds=recipe.mult_adds or None,
-        ratio=recipe.ratio or None,
-        scale=recipe.scale or None,
-        knob=recipe.knob or None,
+        **recipe.budget(),
         example=example,
         exclude=list(recipe.exclude) or None,
         spatial=recipe.spatial,

@@ -8,17 +8,12 @@ import functools
 import hashlib
 import json
 import math
-import sys
 import typing
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from understudy.shipped import read_toml, shipped_names
 
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -104,6 +99,10 @@ class Recipe:
         text = json.dumps([deciding, dict(inputs or {})], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
+    def budget(self) -> dict[str, Any]:
+        """What the planner is asked to meet, as its arguments."""
+        return {key: getattr(self, key) or None for key in BUDGETS if key != "plan"}
+
     def replaced(self, changes: Mapping[str, Any]) -> Recipe:
         """With some settings changed; values may be text. An unknown or ill-typed one is a ValueError."""
         types = _types()
@@ -128,8 +127,7 @@ def _types() -> dict[str, Any]:
 
 def recipe_names() -> list[str]:
     """The recipes that come with the package."""
-    folder = resources.files("understudy").joinpath("recipes")
-    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+    return shipped_names("recipe")
 
 
 def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> Recipe:
@@ -139,20 +137,7 @@ def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
 
 def recipe_settings(name: str | Path) -> dict[str, Any]:
     """What a shipped recipe or a TOML file sets; the rest it leaves to flags and defaults."""
-    path = Path(name)
-    if str(name) in recipe_names():
-        file = resources.files("understudy").joinpath("recipes").joinpath(f"{name}.toml")
-        text = file.read_text(encoding="utf-8")
-    elif path.suffix == ".toml" and path.is_file():
-        text = path.read_text(encoding="utf-8")
-    else:
-        near = difflib.get_close_matches(str(name), recipe_names(), n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"no recipe {str(name)!r} among {', '.join(recipe_names())}, nor such a file{hint}")
-    try:
-        return dict(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"recipe {name}: {error}") from error
+    return read_toml("recipe", name)
 
 
 def _convert(key: str, value: Any, wanted: Any) -> Any:

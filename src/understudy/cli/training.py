@@ -135,9 +135,13 @@ def train(
 
 def default_folder(recipe: Recipe) -> Path:
     """Where a run goes unless it is told: a name for people, and the identity so that no two share it."""
-    what = recipe.transform or ("plan" if recipe.plan else "dense")
     identity = recipe.identity(networks.read_inputs(recipe))
-    return Path("runs") / f"{recipe.name}-{what}-{identity}"
+    return Path("runs") / f"{recipe.name}-{structure(recipe)}-{identity}"
+
+
+def structure(recipe: Recipe) -> str:
+    """In a word, what the network is made of."""
+    return recipe.transform or ("plan" if recipe.plan else "dense")
 
 
 def describe(recipe: Recipe, from_file: Set[str], from_flags: Set[str]) -> Any:
@@ -261,7 +265,7 @@ def runs(
             (
                 name,
                 recipe.network,
-                recipe.transform or ("plan" if recipe.plan else "dense"),
+                structure(recipe),
                 state.status,
                 f"{state.epochs}/{recipe.epochs}",
                 "" if state.test_error is None else f"{state.test_error:.2f} %",

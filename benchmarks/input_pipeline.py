@@ -25,9 +25,9 @@ from torch import Tensor
 
 import understudy as us
 from measure import best_of, write
+from understudy._util.text_tables import table
 from understudy.data import Augment, Batches
 from understudy.data.cifar import CIFAR10
-from understudy.tables import table
 
 BATCH, IMAGES = 128, 50_000
 AUGMENT = Augment(padding=4, flip=True, cutout=16)

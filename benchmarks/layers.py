@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 import understudy as us
 from measure import best_of, write
-from understudy.geometry import Geometry
-from understudy.layers import Conv
-from understudy.tables import table
+from understudy._util.text_tables import table
+from understudy.layers.geometry import Geometry
+from understudy.layers.layer import Conv
 from understudy.transforms.shuffle import bottleneck
 
 SIZES = ((160, 32), (320, 16), (640, 8))  # channels, image side

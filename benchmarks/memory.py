@@ -33,10 +33,10 @@ from torch import Tensor, nn
 
 import understudy as us
 from measure import best_of, peak_bytes, write
-from understudy.budget import BudgetError
-from understudy.layers import stand_ins
-from understudy.quantities import parse_count
-from understudy.tables import table
+from understudy._util.quantities import parse_count
+from understudy._util.text_tables import table
+from understudy.layers.layer import stand_ins
+from understudy.planning.budget import BudgetError
 
 # network, batch, budgets
 CASES: dict[str, tuple[str, int, tuple[str, ...]]] = {

@@ -20,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import understudy as us
 from measure import write
-from understudy.quantities import format_count
+from understudy._util.quantities import format_count
+from understudy._util.text_tables import table
+from understudy.counting.trace import Example
 from understudy.report import published
-from understudy.tables import table
-from understudy.trace import Example
 
 # network → budgets, and what the paper's own counter excludes from substitution
 BUDGETS = {

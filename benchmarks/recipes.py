@@ -29,10 +29,10 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from measure import write
+from understudy._util.text_tables import table
+from understudy.counting.trace import trace
 from understudy.data import DataSet
 from understudy.data.cifar import CIFAR10
-from understudy.tables import table
-from understudy.trace import trace
 from understudy.train import Recipe, Run, load_recipe, train
 from understudy.train import loop as loop_module
 from understudy.train.networks import dense_network

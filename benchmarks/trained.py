@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import understudy as us
 from measure import write
-from understudy.quantities import format_count
-from understudy.tables import table
+from understudy._util.quantities import format_count
+from understudy._util.text_tables import table
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RATIOS = (0.7, 0.5, 0.3)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import understudy as us
 from measure import peak_bytes
-from understudy.layers import stand_ins
+from understudy.layers.layer import stand_ins
 
 TRANSFORMS = list(us.transforms())
 SCALES = (0.0, 0.2, 0.6)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import understudy as us
-from understudy.quantities import format_bytes, format_count
+from understudy._util.quantities import format_bytes, format_count
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

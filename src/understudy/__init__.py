@@ -1,18 +1,19 @@
 """Replace the linear parts of a network by structured stand-ins, and count truthfully what they cost."""
 
-from .budget import BudgetError
-from .checkpoint import load, save
-from .cost import Cost, cost
-from .models import create_model, example_input, list_models
-from .operations import UnknownOperationError
-from .plan import Plan
-from .planner import plan
-from .sites import Site, Sites, sites
-from .substitute import merge, substitute, substitute_
-from .train.attention import AttentionTransfer
-from .train.decay import weight_decay_groups
+from understudy.counting.operations import UnknownOperationError
+from understudy.distil.attention import AttentionTransfer
+from understudy.distil.decay import weight_decay_groups
+from understudy.networks.models import create_model, example_input, list_models
+from understudy.planning.budget import BudgetError
+from understudy.planning.plan import Plan
+from understudy.planning.planner import plan
+from understudy.planning.sites import Site, Sites, sites
+from understudy.students.cost import Cost, cost
+from understudy.students.file import load, save
+from understudy.students.substitute import merge, substitute, substitute_
+from understudy.students.weights import load_weights
+
 from .transforms import Transform, transforms
-from .weights import load_weights
 
 __version__ = "0.1.0"
 

@@ -322,7 +322,7 @@ def test_a_disk_that_fills_at_a_checkpoint_leaves_the_last_one_and_no_scrap(
         nonlocal steps
         steps += 1
         if steps == 4:
-            monkeypatch.setattr("understudy.files.os.fsync", full)
+            monkeypatch.setattr("understudy._util.files.os.fsync", full)
         return taken(self, *arguments)
 
     def full(_: int) -> None:
@@ -413,7 +413,7 @@ def test_a_disk_that_fills_under_the_writer_of_tensors_is_told_in_one_line(
     def full(*_: Any, **__: Any) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("understudy.checkpoint.save_file", full)
+    monkeypatch.setattr("understudy.students.file.save_file", full)
     result = run("train", "demo", *SMALL, "--set", "checkpoint_seconds=1000", "--out", tmp_path / "run")
     assert_refused_last_line(result, "No space left on device")
     assert not (tmp_path / "run" / "model.safetensors").exists()

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy import nets
 from understudy.experiments import Cell, Grid, GridError, grid_names, load_grid, make_grid
+from understudy.networks import nets
 
 TABLE: dict[str, Any] = {"recipe": "demo", "students": [{"transforms": ["low_rank"], "params": ["24k"]}]}
 

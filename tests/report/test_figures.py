@@ -10,11 +10,17 @@ import pytest
 from synthetic import TRANSFORMS, result, sweep
 
 from understudy.experiments.curves import curves, hash_buckets, width_mult_adds
-from understudy.report.canvas import drawing, file_name, label_points, new_figure, tick_text
-from understudy.report.cells import parse_cells
-from understudy.report.figures import MOST_BARS, ablation_figure, error_figure, learning_figure, write_figures
-from understudy.report.groups import ablations, group_cells
-from understudy.report.style import styles
+from understudy.report.figures.canvas import drawing, file_name, label_points, new_figure, tick_text
+from understudy.report.figures.style import styles
+from understudy.report.figures.sweep_figures import (
+    MOST_BARS,
+    ablation_figure,
+    error_figure,
+    learning_figure,
+    write_figures,
+)
+from understudy.report.read.cells import parse_cells
+from understudy.report.read.groups import ablations, group_cells
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install 'understudy[plots]'")
 

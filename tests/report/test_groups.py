@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import result, sweep, teacher
 
-from understudy.report.cells import parse_cells
-from understudy.report.groups import Statistic, Task, ablations, group_cells, tasks_of
-from understudy.report.pareto import dominates, front
-from understudy.report.summary import smallest_close, tiles
+from understudy.report.read.cells import parse_cells
+from understudy.report.read.groups import Statistic, Task, ablations, group_cells, tasks_of
+from understudy.report.read.pareto import dominates, front
+from understudy.report.read.summary import smallest_close, tiles
 
 points = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=40)
 

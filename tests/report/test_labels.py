@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.report.labels import Box, place_labels
+from understudy.report.figures.labels import Box, place_labels
 
 BOUNDS = Box(0, 0, 900, 600)
 SIZES = (95.0, 14.0)

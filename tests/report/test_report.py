@@ -16,11 +16,11 @@ import pytest
 from synthetic import result, sweep, teacher, unfinished, without_matplotlib
 
 from understudy.report import published, published_notes, write_report
-from understudy.report.cells import parse_cells
-from understudy.report.groups import group_cells
-from understudy.report.page_data import embedded_json
-from understudy.report.spreadsheet import csv_text
-from understudy.report.tables import Entry, Table, escape_markdown, markdown, published_table
+from understudy.report.page.data import embedded_json
+from understudy.report.read.cells import parse_cells
+from understudy.report.read.groups import group_cells
+from understudy.report.read.spreadsheet import csv_text
+from understudy.report.read.tables import Entry, Table, escape_markdown, markdown, published_table
 
 EVIL = "<img src=x onerror=alert(1)>"
 CLOSING = "</script><script>alert(2)</script><!--"

@@ -358,7 +358,7 @@ def test_a_disk_that_fills_leaves_no_corrupt_file(
         save_file(tensors, path, metadata=metadata)
 
     with monkeypatch.context() as patch:
-        patch.setattr("understudy.checkpoint.save_file", fill)
+        patch.setattr("understudy.students.file.save_file", fill)
         with pytest.raises(RunError, match="cannot write the checkpoint"):
             train(recipe(), folder)
     assert Run.read(folder).status == "failed"

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.layers import stand_ins
+from understudy.layers.layer import stand_ins
 from understudy.train import DivergedError, Recipe, Run, train
 from understudy.train.processes import Processes, join, leave
 from understudy.train.trainer import Progress, Trainer

@@ -9,7 +9,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-from understudy.operations import UnknownOperationError
+from understudy.counting.operations import UnknownOperationError
 from understudy.train import DivergedError
 
 from . import experiments, planning, training  # noqa: F401  each adds its commands to the application

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from understudy import experiments
+from understudy._util.quantities import format_bytes, format_count, format_share
+from understudy._util.text_tables import table
 from understudy.experiments import (
     Event,
     PlannedCell,
@@ -23,11 +25,9 @@ from understudy.experiments import (
     sweep_status,
 )
 from understudy.experiments.results import Result, read_index
-from understudy.nets import is_builtin
-from understudy.quantities import format_bytes, format_count, format_share
+from understudy.networks.nets import is_builtin
 from understudy.report import write_report
-from understudy.report.published import Published, published
-from understudy.tables import table
+from understudy.report.read.published import Published, published
 
 from .common import app, show
 from .training import DataFolder, Download

@@ -14,17 +14,17 @@ import torch
 import typer
 from torch import nn
 
-from understudy import nets
-from understudy.budget import BudgetError
-from understudy.cost import cost as count_cost
-from understudy.models import create_model, example_input
-from understudy.plan import Plan
-from understudy.planner import plan as make_plan
-from understudy.quantities import format_count, format_share
-from understudy.sites import sites as find_sites
-from understudy.substitute import substitute
-from understudy.tables import table
-from understudy.trace import Example
+from understudy._util.quantities import format_count, format_share
+from understudy._util.text_tables import table
+from understudy.counting.trace import Example
+from understudy.networks import nets
+from understudy.networks.models import create_model, example_input
+from understudy.planning.budget import BudgetError
+from understudy.planning.plan import Plan
+from understudy.planning.planner import plan as make_plan
+from understudy.planning.sites import sites as find_sites
+from understudy.students.cost import cost as count_cost
+from understudy.students.substitute import substitute
 from understudy.transforms import transforms as known_transforms
 
 from .common import app, pairs, show

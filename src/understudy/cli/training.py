@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from understudy.cost import cost
-from understudy.quantities import format_count
-from understudy.tables import table
+from understudy._util.quantities import format_count
+from understudy._util.text_tables import table
+from understudy.students.cost import cost
 from understudy.train import Recipe, Run, RunError, load_recipe, loop, networks, recipe_names, recipe_settings
 from understudy.train.processes import join, leave
 from understudy.train.recipe import BUDGETS

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from understudy.files import digest
-from understudy.quantities import parse_count
+from understudy._util.files import digest
+from understudy._util.quantities import parse_count
 from understudy.train import Recipe
 
 from .checks import GridError

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from understudy.models import create_model
-from understudy.planner import plan
-from understudy.sites import Sites, sites
+from understudy.networks.models import create_model
+from understudy.planning.planner import plan
+from understudy.planning.sites import Sites, sites
 from understudy.transforms import Acdc, Hashed, transforms
 
 _STEPS = 21

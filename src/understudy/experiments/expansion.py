@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from understudy import nets
-from understudy.models import create_model
-from understudy.plan import find_transform
-from understudy.quantities import parse_count
+from understudy._util.quantities import parse_count
+from understudy.networks import nets
+from understudy.networks.models import create_model
+from understudy.planning.plan import find_transform
 from understudy.train import Recipe
 from understudy.transforms import transforms
 from understudy.transforms.dense import Dense

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from understudy.files import lock
+from understudy._util.files import lock
 
 from .checks import GridError
 from .grid import Grid

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy import data
-from understudy.shipped import read_toml, shipped_names
+from understudy._util.shipped import read_toml, shipped_names
 from understudy.train import load_recipe
 
 from .cell import Cell, short_hash

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 
-from understudy import data, nets
-from understudy.planner import plan
-from understudy.sites import Sites, sites
+from understudy import data
+from understudy.networks import nets
+from understudy.planning.planner import plan
+from understudy.planning.sites import Sites, sites
 from understudy.train import Recipe
 from understudy.train.networks import dense_network
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy import __version__
-from understudy.files import whole_file
+from understudy._util.files import whole_file
 from understudy.train import Recipe, Run
 
 from .planning import PlannedCell

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from understudy.files import whole_file
+from understudy._util.files import whole_file
 from understudy.train import DivergedError, Recipe, Run, train
 from understudy.train.run import RunInUseError
 

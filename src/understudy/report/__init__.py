@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from understudy.files import whole_file
-
-from .canvas import MissingPlotsError
-from .cells import Cell, parse_cells
-from .figures import write_figures
-from .groups import Ablation, Group, ablations, group_cells
-from .published import Published, published, published_notes
-from .spreadsheet import csv_text
-from .summary import counts
-from .tables import (
+from understudy._util.files import whole_file
+from understudy.report.figures.canvas import MissingPlotsError
+from understudy.report.figures.sweep_figures import write_figures
+from understudy.report.page.document import page
+from understudy.report.read.cells import Cell, parse_cells
+from understudy.report.read.groups import Ablation, Group, ablations, group_cells
+from understudy.report.read.published import Published, published, published_notes
+from understudy.report.read.spreadsheet import csv_text
+from understudy.report.read.summary import counts
+from understudy.report.read.tables import (
     ablation_table,
     bullet_list,
     cell_table,
@@ -26,7 +26,6 @@ from .tables import (
     markdown,
     published_table,
 )
-from .webpage import page
 
 __all__ = ["Cell", "Published", "parse_cells", "published", "published_notes", "write_report"]
 

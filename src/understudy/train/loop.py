@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from understudy import data as datasets
-from understudy.checkpoint import save as save_model
-from understudy.cost import cost
 from understudy.data import Augment, DataSet
+from understudy.students.cost import cost
+from understudy.students.file import save as save_model
 
 from .divergence import DivergedError, check_finite
 from .networks import (

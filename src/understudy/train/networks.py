@@ -8,16 +8,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from understudy.checkpoint import is_saved, load
+from understudy._util.files import digest
+from understudy.counting.trace import trace
 from understudy.data import DataSet
-from understudy.files import digest
-from understudy.models import UnknownModelError, create_model
-from understudy.nets import Darts
-from understudy.plan import Plan
-from understudy.planner import plan as make_plan
-from understudy.substitute import substitute
-from understudy.trace import trace
-from understudy.weights import load_weights
+from understudy.networks.models import UnknownModelError, create_model
+from understudy.networks.nets import Darts
+from understudy.planning.plan import Plan
+from understudy.planning.planner import plan as make_plan
+from understudy.students.file import is_saved, load
+from understudy.students.substitute import substitute
+from understudy.students.weights import load_weights
 
 from .recipe import Recipe
 from .run import Run, RunError

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from understudy.shipped import read_toml, shipped_names
+from understudy._util.shipped import read_toml, shipped_names
 
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]

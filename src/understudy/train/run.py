@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from understudy.checkpoint import HEADER_KEY, write_tensors
-from understudy.files import lock, whole_file
+from understudy._util.files import lock, whole_file
+from understudy.students.file import HEADER_KEY, write_tensors
 
 from .recipe import Recipe
 

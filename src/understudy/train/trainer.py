@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.layers import Conv, stand_ins
+from understudy.distil.attention import AttentionTransfer, distillation_loss
+from understudy.distil.decay import weight_decay_groups
+from understudy.layers.layer import Conv, stand_ins
 
-from .attention import AttentionTransfer, distillation_loss
-from .decay import weight_decay_groups
 from .divergence import DivergedError, first_not_finite
 from .networks import set_drop_path
 from .processes import Processes

@@ -1,0 +1,158 @@
+"""Run a network once on a copy without weights, and record what every module did and what it cost."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from understudy.layers.layer import Layer, stand_ins
+from understudy.transforms import Transform
+
+from . import operations
+
+Example = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+
+
+@dataclasses.dataclass
+class Trace:
+    """What one forward pass did, by the path of the module that did it.
+
+    Work inside an understudy layer belongs to the layer; other work belongs to the innermost module.
+    """
+
+    mult_adds: collections.Counter[str]
+    outputs: dict[str, list[tuple[int, ...]]]  # the shape of each call's output, where it is one tensor
+    weight_reads: collections.Counter[str]  # reads of a module's weight outside any call of that module
+
+
+def meta_copy(model: nn.Module) -> nn.Module:
+    """A deep copy whose tensors are all on the meta device: the structure and the sharing, no memory."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None and id(parameter) not in memo:
+                memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+        plain = [value for value in vars(module).values() if isinstance(value, Tensor)]
+        for tensor in (*module._buffers.values(), *plain):
+            if tensor is not None and id(tensor) not in memo:
+                memo[id(tensor)] = tensor.detach().to("meta")
+    return copy.deepcopy(model, memo)
+
+
+def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
+    """Trace one forward pass in evaluation mode; the model itself is neither run nor changed.
+
+    With `meta=False` the pass runs on a real copy, for networks whose control flow looks at values.
+    """
+    network = (meta_copy(model) if meta else copy.deepcopy(model)).eval()
+    own = (lambda tensor: tensor.detach().to("meta")) if meta else (lambda tensor: tensor.detach().clone())
+    example = tree_map_only(Tensor, own, example)  # a network may write to its input
+    tracer = _Tracer(network)
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    # The fused attention kernel reads weights in ways that hide their cost.
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), tracer:
+            _call(network, example)
+    except operations.UnknownOperationError:
+        raise
+    except Exception as error:
+        shapes = [tuple(leaf.shape) for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
+        hint = " (if it needs real values, pass meta=False)" if meta else ""
+        raise ValueError(
+            f"{type(model).__name__} cannot run on an example of shape {shapes}: {error}{hint}"
+        ) from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+    return tracer.record
+
+
+def _call(network: nn.Module, example: Example) -> None:
+    if isinstance(example, Tensor):
+        network(example)
+    elif isinstance(example, Mapping):
+        network(**example)
+    else:
+        network(*example)
+
+
+class _Tracer(TorchDispatchMode):
+    """Counts every operation and knows which module is running, by hooks on the traced copy."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.record = Trace(collections.Counter(), collections.defaultdict(list), collections.Counter())
+        self.stack: list[tuple[str, nn.Module]] = []
+        self.layer_of: dict[str, str] = {}  # the parts of an understudy layer → the layer
+        for path, module in network.named_modules():
+            module.register_forward_pre_hook(self._enter(path), prepend=True)
+            module.register_forward_hook(self._leave(path))
+            if module._parameters.get("weight") is not None and not isinstance(module, Transform):
+                module.__class__ = self._watched(path, type(module))
+        for path, layer in stand_ins(network):
+            self.layer_of |= {part: path for part, _ in layer.named_modules(prefix=path)}
+            form = self._owned(path, layer, layer.transform.matrix)
+            setattr(layer.transform, "matrix", form)  # noqa: B010 a parent may read the weight instead of calling
+
+    def _watched(self, path: str, kind: type[nn.Module]) -> type[nn.Module]:
+        """The class of a module of the traced copy, noting each time another module reads its weight."""
+
+        def weight(module: nn.Module) -> Any:
+            if all(running != path for running, _ in self.stack):
+                self.record.weight_reads[path] += 1
+            return module._parameters["weight"]
+
+        return type(kind.__name__, (kind,), {"weight": property(weight)})
+
+    def _owned(self, path: str, layer: Layer, form: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Forming a layer's matrix is the layer's work, whoever asks for it."""
+
+        def matrix() -> Tensor:
+            self.stack.append((path, layer))
+            try:
+                return form()
+            finally:
+                self.stack.pop()
+
+        return matrix
+
+    def _enter(self, path: str) -> Any:
+        def hook(module: nn.Module, _: Any) -> None:
+            self.stack.append((path, module))
+
+        return hook
+
+    def _leave(self, path: str) -> Any:
+        def hook(_: nn.Module, __: Any, output: Any) -> None:
+            self.stack.pop()
+            if isinstance(output, Tensor):
+                self.record.outputs[path].append(tuple(output.shape))
+
+        return hook
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not operations.has_rule(func):
+            with self:  # an operation made of others is counted by its parts
+                result = func.decompose(*args, **(kwargs or {}))
+                if result is not NotImplemented:
+                    return result
+        result = func(*args, **(kwargs or {}))
+        count = operations.mult_adds(func, args, result)
+        if any(isinstance(module, Transform | Layer) for _, module in self.stack):
+            count += operations.product_mult_adds(func, result)
+        self.record.mult_adds[self._owner()] += count
+        return result
+
+    def _owner(self) -> str:
+        innermost = self.stack[-1][0] if self.stack else ""
+        return self.layer_of.get(innermost, innermost)

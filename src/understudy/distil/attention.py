@@ -1,0 +1,138 @@
+"""Attention transfer: the student looks where the teacher looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from understudy.counting.trace import Example, trace
+
+
+def attention_map(activation: Tensor) -> Tensor:
+    """Mean over channels of the square, flattened, of unit length an image: (B, C, …) → (B, pixels)."""
+    return F.normalize(activation.square().mean(dim=1).flatten(1), dim=1)
+
+
+class AttentionTransfer:
+    """β · (3 / taps) · Σ MSE(student map, teacher map) over the outputs of some modules.
+
+    `taps` are module paths, the same in both networks; by default those that `find_taps` finds. Calling it on
+    a batch runs the teacher, in evaluation mode and without gradients, and compares with what the student's
+    modules gave in the forward pass just before.
+    """
+
+    def __init__(
+        self,
+        student: nn.Module,
+        teacher: nn.Module,
+        *,
+        taps: Sequence[str] | None = None,
+        beta: float = 1000.0,
+        example: Example | None = None,
+    ) -> None:
+        if taps is None:
+            if example is None:
+                raise ValueError("give the taps, or an example input to find them with")
+            taps = find_taps(teacher, example)
+        if not taps:
+            raise ValueError("attention transfer needs at least one tap")
+        self.teacher = teacher.eval().requires_grad_(False)
+        self.taps = tuple(taps)
+        if example is not None:
+            _check_sizes(student, teacher, self.taps, example)
+        self.beta = beta
+        self._student_outputs: dict[str, Tensor] = {}
+        self._teacher_outputs: dict[str, Tensor] = {}
+        tapped = [
+            (_module(network, path), path, outputs)
+            for network, outputs in ((student, self._student_outputs), (teacher, self._teacher_outputs))
+            for path in self.taps
+        ]
+        self._handles = [
+            module.register_forward_hook(_keep(path, outputs)) for module, path, outputs in tapped
+        ]
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and the teacher's own output for distillation."""
+        with torch.no_grad():
+            teacher_output = self.teacher(x)
+        losses = [
+            F.mse_loss(
+                attention_map(self._student_outputs[path].float()),
+                attention_map(self._teacher_outputs[path].float()),
+            )
+            for path in self.taps
+        ]
+        self._student_outputs.clear()
+        self._teacher_outputs.clear()
+        return self.beta * 3 / len(self.taps) * torch.stack(losses).sum(), teacher_output
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+
+def find_taps(model: nn.Module, example: Example) -> list[str]:
+    """The last block at each image size: where stages end. A block holds at least two weight matrices.
+
+    A chain of blocks of several sizes (`features`, `blocks`) is no block itself.
+    """
+    record = trace(model, example)
+    sizes: dict[str, tuple[int, ...]] = {}  # of the blocks' images
+    for path, module in model.named_modules():
+        shapes = record.outputs.get(path, [])
+        if (
+            sum(parameter.dim() > 1 for parameter in module.parameters()) > 1
+            and shapes
+            and len(shapes[-1]) == 4
+        ):
+            sizes[path] = shapes[-1][2:]
+    last: dict[tuple[int, ...], str] = {}
+    for path, size in sizes.items():
+        module = model.get_submodule(path)
+        within = {sizes.get(f"{path}.{name}", size) for name, _ in module.named_children()}
+        is_chain = isinstance(module, nn.Sequential) and len(within) > 1
+        is_inner = any(path.startswith(f"{outer}.") for outer in last.values())
+        if path and not is_inner and not is_chain:
+            last[size] = path
+    if not last:
+        raise ValueError(f"{type(model).__name__} has no block that gives images: name the taps")
+    return list(last.values())
+
+
+def _check_sizes(student: nn.Module, teacher: nn.Module, taps: Sequence[str], example: Example) -> None:
+    """Raise a ValueError unless the maps of both networks have the same pixels at every tap."""
+    ours, theirs = (trace(network, example).outputs for network in (student, teacher))
+    for path in taps:
+        sizes = [outputs[path][-1][2:] for outputs in (ours, theirs) if outputs.get(path)]
+        if len(set(sizes)) > 1:
+            raise ValueError(f"at {path!r} the student's image is {sizes[0]}, the teacher's {sizes[1]}")
+
+
+def _module(model: nn.Module, path: str) -> nn.Module:
+    try:
+        return model.get_submodule(path)
+    except AttributeError as error:
+        raise ValueError(f"{type(model).__name__} has no module {path!r} to tap") from error
+
+
+def _keep(path: str, outputs: dict[str, Tensor]) -> Any:
+    def hook(_: nn.Module, __: Any, output: Tensor) -> None:
+        outputs[path] = output
+
+    return hook
+
+
+def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Hinton's: T² · KL(softmax(teacher / T) ‖ softmax(student / T))."""
+    return temperature**2 * F.kl_div(
+        F.log_softmax(student / temperature, dim=1),
+        F.log_softmax(teacher / temperature, dim=1),
+        reduction="batchmean",
+        log_target=True,
+    )

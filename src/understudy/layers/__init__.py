@@ -1,0 +1,1 @@
+"""Layers around a transform: kernel, stride, padding, bias."""

@@ -1,0 +1,1 @@
+"""Dense networks: by name, and built in."""

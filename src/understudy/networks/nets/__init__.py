@@ -1,0 +1,124 @@
+"""Plain dense networks by name: the ones the paper substitutes, and small ones to study with."""
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from .darts import Darts
+from .resnet import BottleneckResNet, CifarResNet
+from .wide_resnet import WideResNet, is_legal_depth
+
+__all__ = [
+    "BottleneckResNet",
+    "CifarResNet",
+    "Darts",
+    "WideResNet",
+    "build",
+    "input_shape",
+    "is_builtin",
+    "names",
+    "narrower",
+]
+
+
+class _Network(NamedTuple):
+    make: Callable[..., nn.Module]
+    input_shape: tuple[int, int, int] = (3, 32, 32)
+
+
+_NETWORKS = {
+    "darts": _Network(Darts),
+    "resnet20": _Network(partial(CifarResNet, 20)),
+    "resnet56": _Network(partial(CifarResNet, 56)),
+    "wrn_16_1": _Network(partial(WideResNet, 16, 1)),
+    "wrn_16_2": _Network(partial(WideResNet, 16, 2)),
+    "wrn_28_10": _Network(partial(WideResNet, 28, 10)),
+    "wrn_40_2": _Network(partial(WideResNet, 40, 2)),
+    "wrn_50_2": _Network(BottleneckResNet, input_shape=(3, 224, 224)),
+}
+
+
+def names() -> list[str]:
+    """The common names; `wrn_DEPTH_WIDTH` of other depths and widths and `darts_CHANNELS` are known too."""
+    return sorted(_NETWORKS)
+
+
+def is_builtin(name: str) -> bool:
+    """Whether `build` knows this name."""
+    return _find(name) is not None
+
+
+def build(name: str, **options: Any) -> nn.Module:
+    """A fresh network by name; options such as `classes=100` go to its class."""
+    return _get(name).make(**options)
+
+
+def input_shape(name: str) -> tuple[int, int, int]:
+    """Channels, height and width of one image for the network of this name."""
+    return _get(name).input_shape
+
+
+def narrower(name: str, params: int, classes: int = 10) -> str:
+    """The widest form of a network with at most so many parameters: `wrn_28_10` → `wrn_28_2.555`.
+
+    Wide ResNets go by thousandths of their width, DARTS by channels. It is counted, not estimated.
+    """
+    if not is_builtin(name) or name.startswith("resnet"):
+        raise ValueError(f"{name!r} has no narrower form: wrn_DEPTH_WIDTH and darts have")
+    prefix, _, width = name.rpartition("_") if name != "darts" else ("darts", "", "36")
+    unit = 1 if prefix == "darts" else 1000
+
+    def at(step: int) -> str:
+        return f"{prefix}_{step / unit:g}"
+
+    def count(step: int) -> int:
+        return _count_params(at(step), classes)
+
+    low, high = 1, round(float(width) * unit)
+    if params < count(low):
+        reach = f"{count(low):,} to {count(high):,}"
+        raise ValueError(f"{params:,} parameters are below what a narrower {name} reaches: {reach}")
+    if params >= count(high):
+        return name
+    while high - low > 1:  # count(low) ≤ params < count(high), and counts never fall with the width
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= params else (low, middle)
+    return at(low)
+
+
+@cache
+def _count_params(name: str, classes: int) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(name, classes=classes).parameters())
+
+
+_WIDTH = r"(0|[1-9][0-9]*)(\.[0-9]*[1-9])?"  # a number is written in one way only
+
+
+def _find(name: str) -> _Network | None:
+    if name in _NETWORKS:
+        return _NETWORKS[name]
+    channels = re.fullmatch(r"darts_([1-9][0-9]*)", name)
+    if channels is not None:
+        return _Network(partial(Darts, int(channels[1])))
+    match = re.fullmatch(rf"wrn_(?P<depth>[1-9][0-9]*)_(?P<width>{_WIDTH})", name)
+    if match is None or float(match["width"]) == 0:
+        return None
+    depth, width = int(match["depth"]), float(match["width"])
+    if depth == 50 and width < 2:
+        return _Network(partial(BottleneckResNet, width=width), input_shape=(3, 224, 224))
+    return _Network(partial(WideResNet, depth, width)) if is_legal_depth(depth) else None
+
+
+def _get(name: str) -> _Network:
+    network = _find(name)
+    if network is None:
+        raise KeyError(
+            f"no network {name!r}; legal are {', '.join(names())}, wrn_DEPTH_WIDTH with DEPTH = 6n + 4, "
+            "wrn_50_WIDTH with WIDTH up to 2, darts_CHANNELS"
+        )
+    return network

@@ -1,0 +1,262 @@
+"""Where a network can be substituted: model → sites, with the reason for each that is passed over."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import difflib
+import fnmatch
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, overload
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from understudy._util.quantities import format_count
+from understudy._util.text_tables import render, table
+from understudy.counting.trace import Example, Trace, trace
+from understudy.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Kind = Literal["linear", "conv1d", "conv2d", "other"]
+_DENSE: dict[type[nn.Module], Kind] = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """One module that holds a weight matrix; `skip` says why it is not substituted, and is None if it is."""
+
+    path: str
+    kind: Kind
+    type: str
+    in_features: int
+    out_features: int
+    kernel: tuple[int, ...]
+    params: int  # of the weight, without the bias
+    positions: tuple[int, ...] | None  # output vectors of each call; None without an example
+    weight_reads: int  # uses of the weight by another module, as nn.MultiheadAttention does with its out_proj
+    mult_adds: int | None
+    skip: str | None
+
+    @property
+    def area(self) -> int:
+        """Taps of the kernel; 1 for a linear layer."""
+        return math.prod(self.kernel)
+
+    @property
+    def shape(self) -> str:
+        """`3×3 160 → 320` or `512 → 10`."""
+        window = "×".join(map(str, self.kernel)) + " " if self.kernel else ""
+        return f"{window}{self.in_features} → {self.out_features}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sites(Sequence[Site]):
+    """All sites of a network, in the order in which it registers them."""
+
+    model: str
+    items: tuple[Site, ...]
+    params: int  # of the whole network
+    mult_adds: int | None  # of the whole network
+
+    @property
+    def chosen(self) -> list[Site]:
+        """Those that will be substituted."""
+        return [site for site in self.items if site.skip is None]
+
+    @overload
+    def __getitem__(self, index: int) -> Site: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Site, ...]: ...
+    def __getitem__(self, index: int | slice) -> Site | tuple[Site, ...]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(self.items)
+
+    def __str__(self) -> str:
+        return render(self.__rich__())
+
+    def __rich__(self) -> Table:
+        rows = (
+            (
+                site.path or "(the network itself)",
+                site.type,
+                site.shape,
+                format_count(site.params),
+                format_count(site.mult_adds),
+                "yes" if site.skip is None else f"no: {site.skip}",
+            )
+            for site in self.items
+        )
+        chosen = self.chosen
+        return table(
+            ["module", "type", "shape", ">parameters", ">mult-adds", "substituted"],
+            rows,
+            caption=f"{len(chosen)} of {len(self)} sites are substituted; they hold "
+            f"{format_count(sum(site.params for site in chosen))} of {format_count(self.params)} parameters",
+        )
+
+
+def sites(
+    model: nn.Module,
+    example: Example | None = None,
+    *,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    meta: bool = True,
+) -> Sites:
+    """List every module with a weight matrix and whether it will be substituted. The model is not changed.
+
+    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, but for the first convolution and the last layer,
+    in the order in which they run on the `example` or, without one, are registered.
+    `include` names what is wanted instead, `exclude` what is not: glob patterns on module paths ("layer1",
+    "*.conv2") and type names ("Linear"). With an `example` input the mult-adds of each site are counted.
+    """
+    record = trace(model, example, meta=meta) if example is not None else None
+    owners = weight_owners(model)
+    parts: set[nn.Module] = set()  # what belongs to a layer (its factors, its parametrisation) is no site
+    found = []
+    for path, module in model.named_modules():
+        if module not in parts and _holds_matrix(module):
+            found.append(_site(path, module, record, obstacle(path, module, owners)))
+            if isinstance(module, Layer) or kind_of(module) != "other":
+                parts.update(module.modules())
+    called = {path: place for place, path in enumerate(record.outputs)} if record else {}
+    chosen = _select(found, include, exclude, called)
+    total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
+    return Sites(
+        model=type(model).__name__,
+        items=tuple(chosen),
+        params=total,
+        mult_adds=record.mult_adds.total() if record else None,
+    )
+
+
+def kind_of(module: nn.Module) -> Kind:
+    """Which dense layer a module is, if it is one."""
+    return next((kind for dense, kind in _DENSE.items() if isinstance(module, dense)), "other")
+
+
+def weight_owners(model: nn.Module) -> dict[int, list[str]]:
+    """The paths of the modules that hold each parameter, by the parameter's identity."""
+    owners: dict[int, list[str]] = collections.defaultdict(list)
+    for path, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            owners[id(parameter)].append(path)
+    return owners
+
+
+def _holds_matrix(module: nn.Module) -> bool:
+    own = module.parameters(recurse=False)
+    is_layer = isinstance(module, Layer) or kind_of(module) != "other"
+    return is_layer or any(is_lazy(parameter) or parameter.dim() >= 2 for parameter in own)
+
+
+def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str | None:
+    """Why a module cannot be substituted, whatever the caller asks for."""
+    if isinstance(module, Layer):
+        return "already substituted"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return "an embedding looks rows up and multiplies nothing"
+    if isinstance(module, nn.MultiheadAttention):
+        return "keeps its projections as bare parameters, not as modules (its out_proj is a site)"
+    kind = kind_of(module)
+    if kind == "other":
+        return f"{type(module).__module__}.{type(module).__name__} is not torch's Linear, Conv1d or Conv2d"
+    if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+        return "its shape is not known before its first call"
+    dense = next(base for base in _DENSE if isinstance(module, base))
+    methods = ("forward", "_conv_forward")
+    same_class = all(getattr(type(module), name, None) == getattr(dense, name, None) for name in methods)
+    if not same_class or any(name in vars(module) for name in methods):
+        return f"{type(module).__name__} computes in its own way"
+    names = {name for name, _ in module.named_parameters()}
+    if not names <= {"weight", "bias"} or "weight" not in names:
+        return f"its weight is computed from {', '.join(sorted(names - {'bias'})) or 'elsewhere'}"
+    weight = module.get_parameter("weight")
+    if not weight.is_floating_point():
+        return f"its weight is {weight.dtype}, not floating point"
+    for name, parameter in module.named_parameters():
+        others = [owner or "the network itself" for owner in owners[id(parameter)] if owner != path]
+        if others:
+            return f"its {name} is shared with {others[0]}"
+    if isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups > 1:
+        depthwise = module.groups == module.in_channels
+        return "already depthwise" if depthwise else f"grouped ({module.groups} groups)"
+    return None
+
+
+def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) -> Site:
+    kernel: tuple[int, ...] = ()
+    in_features = out_features = params = 0
+    matrices = [p for p in module.parameters() if not is_lazy(p) and p.dim() >= 2]
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        kernel = module.kernel_size
+        in_features, out_features = module.in_channels, module.out_channels
+    elif matrices and not isinstance(module, Layer):
+        out_features, in_features = matrices[0].shape[0], matrices[0].shape[1]
+    params = sum(p.numel() for p in matrices)
+    positions = None
+    if record is not None:
+        positions = tuple(math.prod(shape) // max(1, out_features) for shape in record.outputs.get(path, []))
+    return Site(
+        path=path,
+        kind=kind_of(module),
+        type=type(module).__name__,
+        in_features=in_features,
+        out_features=out_features,
+        kernel=kernel,
+        params=params,
+        positions=positions,
+        weight_reads=record.weight_reads[path] if record else 0,
+        mult_adds=record.mult_adds[path] if record else None,
+        skip=skip,
+    )
+
+
+def _select(
+    found: list[Site], include: Sequence[str] | None, exclude: Sequence[str] | None, called: dict[str, int]
+) -> list[Site]:
+    for label, patterns in (("include", include), ("exclude", exclude)):
+        if isinstance(patterns, str):
+            raise TypeError(f"{label} is {patterns!r}; give a list of patterns: [{patterns!r}]")
+        for pattern in patterns or ():
+            if not any(_matches(pattern, site) for site in found):
+                raise ValueError(f"{label} pattern {pattern!r} matches no site; {_nearest(pattern, found)}")
+    by_default: dict[str, str] = {}
+    dense = [site for site in found if site.kind != "other" and (not called or site.path in called)]
+    dense.sort(key=lambda site: called.get(site.path, 0))  # as they run; without an example, as registered
+    if include is None and len(dense) > 1:
+        by_default[dense[-1].path] = "the last layer, excluded by default"
+        stem = next((site for site in dense if site.kind != "linear"), None)
+        if stem is not None:
+            by_default[stem.path] = "the first convolution, excluded by default"
+    chosen = []
+    for site in found:
+        skip = site.skip or by_default.get(site.path)
+        if skip is None and include is not None and not any(_matches(pattern, site) for pattern in include):
+            skip = "not included"
+        if skip is None:
+            skip = next((f"excluded by {p!r}" for p in exclude or () if _matches(p, site)), None)
+        chosen.append(dataclasses.replace(site, skip=skip))
+    return chosen
+
+
+def _matches(pattern: str, site: Site) -> bool:
+    """Whether a pattern names the module, a module that holds it, or its type."""
+    parts = site.path.split(".")
+    prefixes = (".".join(parts[: depth + 1]) for depth in range(len(parts)))
+    return fnmatch.fnmatchcase(site.type, pattern) or any(fnmatch.fnmatchcase(p, pattern) for p in prefixes)
+
+
+def _nearest(pattern: str, found: list[Site]) -> str:
+    names = list(collections.OrderedDict.fromkeys([s.path for s in found] + [s.type for s in found]))
+    near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
+    return f"the nearest are {', '.join(map(repr, near))}"

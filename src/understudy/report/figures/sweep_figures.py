@@ -1,0 +1,220 @@
+"""The figures of a sweep: error against cost, ablations, learning curves."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from understudy.report.read.cells import Cell
+from understudy.report.read.groups import Ablation, Group, Task
+from understudy.report.read.pareto import front
+from understudy.report.read.published import published
+
+from .canvas import GREY, INK, drawing, file_name, label_points, log_axis, marked, new_figure, save
+from .method_figures import method_figures
+from .style import Style, style_key, styles
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_LABELS = 40
+MOST_BARS = 24
+
+
+def error_figure(
+    groups: Sequence[Group], task: Task, cost: Callable[[Cell], float | None], label: str, field: str
+) -> Figure | None:
+    """Error against a cost, log x, the Pareto front drawn; None when no point has both."""
+    points = []
+    for group in groups:
+        x = cost(group.finished[0]) if group.finished else None
+        if group.task == task and group.error is not None and x:
+            points.append((group, x, group.error))
+    if not points:
+        return None
+    figure, (ax,) = new_figure(3.9)
+    looks = styles(style_key(group.first) for group, _, _ in points)
+    few = len(points) <= MOST_LABELS
+    ax.set_xlabel(label)
+    ax.set_ylabel("top-1 test error, %")
+    ax.set_title(task.label, loc="left", parse_math=False)
+    for key, look in looks.items():
+        mine = [(x, error) for group, x, error in points if style_key(group.first) == key]
+        ax.errorbar(
+            [x for x, _ in mine],
+            [error.mean for _, error in mine],
+            yerr=[error.deviation or 0.0 for _, error in mine] if few else None,
+            **marked(look),
+            linestyle="none",
+            label=key,
+            elinewidth=0.8,
+            zorder=3,
+        )
+    best = front([(x, error.mean) for _, x, error in points])
+    ax.plot(
+        [points[index][1] for index in best],
+        [points[index][2].mean for index in best],
+        drawstyle="steps-post",
+        color=INK,
+        linewidth=0.9,
+        zorder=2,
+        label="Pareto front",
+    )
+    others = [(point, getattr(point, field)) for point in published(task.network, task.data)]
+    log_axis(ax, "x", [*(x for _, x, _ in points), *(x for _, x in others if x)])
+    for source, colour in (("paper", INK), ("literature", GREY)):
+        mine_published = [(x, point.top1) for point, x in others if point.source == source and x]
+        if mine_published:
+            xs, ys = zip(*mine_published, strict=True)
+            ax.plot(xs, ys, "o", markerfacecolor="none", markeredgecolor=colour, markersize=4.5,
+                    markeredgewidth=0.7, label=f"published, {source}", zorder=2)  # fmt: skip
+    figure.legend(loc="outside lower center", ncols=4)
+    priority = best + [index for index in range(len(points)) if index not in best]
+    chosen = priority if few else best[:MOST_LABELS]
+    texts = [(points[i][0].label, points[i][1], points[i][2].mean) for i in chosen]
+    texts += [(point.label, x, point.top1) for point, x in others if x]
+    corners = [(points[index][1], points[index][2].mean) for index in best]
+    label_points(
+        figure,
+        ax,
+        texts,
+        points=[(x, error.mean) for _, x, error in points],
+        line=[corner for step in zip(corners, _before(corners), strict=True) for corner in step[::-1]],
+    )
+    return figure
+
+
+def _before(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Where a front of steps turns just before each of its points: under it, at the level of the last one."""
+    levels = [corners[0][1], *(error for _, error in corners)]
+    return [(cost, level) for (cost, _), level in zip(corners, levels, strict=False)]
+
+
+def ablation_figure(rows: Sequence[Ablation]) -> Figure | None:
+    """Differences in error, a panel for each factor; left of 0 the factor helps.
+
+    Each setting has a bar of its own or, where these are too many, a marker in the row of its transform.
+    """
+    factors = [
+        (factor, mine)
+        for factor in dict.fromkeys(row.factor for row in rows)
+        if (mine := [row for row in rows if row.factor == factor and row.difference is not None])
+    ]
+    if not factors:
+        return None
+    looks = styles(row.transform for row in rows)
+    few = sum(len(mine) for _, mine in factors) <= MOST_BARS
+    lines = [len(mine) if few else len({row.transform for row in mine}) for _, mine in factors]
+    figure, axes = new_figure(0.45 * len(factors) + 0.35 + (0.17 if few else 0.3) * sum(lines), lines)
+    for ax, (factor, mine) in zip(axes, factors, strict=True):
+        (_bars if few else _dots)(ax, mine, looks)
+        ax.axvline(0, color=INK, linewidth=0.8, zorder=4)
+        ax.grid(axis="y", visible=False)
+        ax.set_title(f"Effect of {factor}", loc="left")
+    axes[-1].set_xlabel("change of top-1 test error, points (left is better)")
+    return figure
+
+
+def _bars(ax: Axes, rows: Sequence[Ablation], looks: Mapping[str, Style]) -> None:
+    differences = [row.difference for row in rows if row.difference is not None]
+    ax.barh(
+        range(len(rows)),
+        [difference.mean for difference in differences],
+        xerr=[difference.deviation or 0.0 for difference in differences],
+        color=[looks[row.transform].light for row in rows],
+        height=0.62,
+        error_kw={"elinewidth": 0.8, "ecolor": INK},
+        zorder=3,
+    )
+    several = len({row.task for row in rows}) > 1
+    names = [f"{row.label} ({row.task.label})" if several else row.label for row in rows]
+    ax.set_yticks(range(len(rows)), names, parse_math=False)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+
+
+def _dots(ax: Axes, rows: Sequence[Ablation], looks: Mapping[str, Style]) -> None:
+    keys = [key for key in looks if any(row.transform == key for row in rows)]
+    for line, key in enumerate(keys):
+        mine = [row.difference for row in rows if row.transform == key and row.difference is not None]
+        places = [line + 0.6 * ((number + 0.5) / len(mine) - 0.5) for number in range(len(mine))]
+        ax.errorbar(
+            [difference.mean for difference in mine],
+            places,
+            xerr=[difference.deviation or 0.0 for difference in mine],
+            **marked(looks[key]),
+            linestyle="none",
+            elinewidth=0.5,
+            zorder=3,
+        )
+    ax.set_yticks(range(len(keys)), keys, parse_math=False)
+    ax.set_ylim(len(keys) - 0.5, -0.5)
+
+
+def learning_figure(cells: Sequence[Cell], task: Task) -> Figure | None:
+    """Test error by epoch: a line for each cell or, of many, the mean of each transform in its range."""
+    found: dict[str, list[dict[int, float]]] = {}
+    for cell in cells:
+        points = {point.epoch + 1: point.test_error for point in cell.curve if point.test_error is not None}
+        if points:
+            found.setdefault(style_key(cell), []).append(points)
+    if not found:
+        return None
+    figure, (ax,) = new_figure(3.4)
+    few = sum(map(len, found.values())) <= MOST_BARS
+    for key, look in styles(found).items():
+        for number, points in enumerate(found[key] if few else []):
+            name = None if number else key
+            ax.plot(list(points), list(points.values()), color=look.light, label=name)
+        if not few:
+            epochs = sorted({epoch for points in found[key] for epoch in points})
+            errors = [[points[epoch] for points in found[key] if epoch in points] for epoch in epochs]
+            ax.plot(epochs, [statistics.fmean(each) for each in errors], color=look.light, label=key)
+            ax.fill_between(
+                epochs,
+                list(map(min, errors)),
+                list(map(max, errors)),
+                color=look.light,
+                alpha=0.12,
+                linewidth=0,
+            )
+    ax.set_xlabel("epoch")
+    ax.set_ylabel("top-1 test error, %")
+    errors_drawn = [error for curves in found.values() for points in curves for error in points.values()]
+    if min(errors_drawn) > 0:
+        log_axis(ax, "y", errors_drawn)
+    ax.set_title(f"{task.label}{'' if few else ': means and ranges'}", loc="left", parse_math=False)
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+def write_figures(
+    groups: Sequence[Group], rows: Sequence[Ablation], curves: Mapping[str, Any] | None, folder: Path
+) -> list[Path]:
+    """Every figure there is data for; MissingPlotsError without matplotlib."""
+    with drawing():
+        folder.mkdir(parents=True, exist_ok=True)
+        made: list[tuple[str, Figure | None]] = []
+        for task in dict.fromkeys(group.task for group in groups):
+            cells = [cell for group in groups if group.task == task for cell in group.cells]
+            end = file_name(task.network, task.data)
+            by_params = error_figure(groups, task, lambda cell: cell.params, "parameters", "params")
+            by_mult_adds = error_figure(
+                groups, task, lambda cell: cell.mult_adds, "mult-adds as executed", "mult_adds"
+            )
+            made += [
+                (f"error_params-{end}", by_params),
+                (f"error_mult_adds-{end}", by_mult_adds),
+                (f"learning_curves-{end}", learning_figure(cells, task)),
+            ]
+        made.append(("ablations", ablation_figure(rows)))
+        made += method_figures(curves or {})
+        paths: list[Path] = []
+        for name, figure in made:
+            if figure is not None:
+                while folder / f"{name}.svg" in paths:  # two names can be alike once made safe
+                    name += "-"
+                paths += save(figure, folder, name)
+        return paths

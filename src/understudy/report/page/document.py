@@ -1,0 +1,237 @@
+"""One HTML file that needs nothing else: its data, style and script are inside, and it may not reach out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+from understudy.report.figures.style import Style, style_key, styles
+from understudy.report.read.cells import Cell
+from understudy.report.read.groups import Ablation, Group, Task
+from understudy.report.read.published import published_notes
+from understudy.report.read.summary import counts, tiles
+from understudy.report.read.tables import (
+    Entry,
+    Table,
+    ablation_table,
+    cell_table,
+    failure_table,
+    group_table,
+    published_table,
+)
+
+from .data import embedded_json, page_data
+
+_SCRIPTS = ("draw.js", "chart.js", "page.js")
+_BAR = 120  # width of a bar's drawing, 0 in the middle
+
+
+def page(
+    title: str,
+    cells: Sequence[Cell],
+    groups: Sequence[Group],
+    rows: Sequence[Ablation],
+    curves: Mapping[str, Any] | None,
+    files: Sequence[str],
+    notes: Sequence[str],
+) -> str:
+    """The whole document; `files` are linked by their paths relative to it, `notes` are shown above them."""
+    tasks = list(dict.fromkeys(group.task for group in groups))
+    drawn = ((curves or {}).get("knob_params") or {}).get("transforms", ())
+    looks = styles([*(style_key(cell) for cell in cells), *drawn])
+    style = _file("page.css") + _series_css(looks)
+    script = "(() => {\n" + "\n".join(_file(name) for name in _SCRIPTS) + "})();\n"
+    policy = (
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "title": escape(title),
+        "policy": escape(policy),
+        "style": style,
+        "script": script,
+        "data": embedded_json(page_data(groups, tasks, looks, curves)),
+        "subtitle": escape(_subtitle(cells, tasks)),
+        "tiles": "".join(_tiles(groups, task, number) for number, task in enumerate(tasks)),
+        "task_choice": _task_choice(tasks),
+        "results": _table(group_table(groups), "results", [style_key(group.first) for group in groups])
+        + f"<details><summary>Every cell ({len(cells)})</summary>"
+        + _table(cell_table(cells), "cells", [style_key(cell) for cell in cells])
+        + "</details>",
+        "ablations": _ablations(rows, looks),
+        "failures": _failures(cells),
+        "published": "".join(_published(task, groups, number) for number, task in enumerate(tasks)),
+        "method": _METHOD if curves else "",
+        "files": _files(files, notes),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _file("template.html"))
+
+
+_METHOD = """<section id="method" aria-labelledby="method-title"><h2 id="method-title">Method</h2>
+<p class="lead">Counted and drawn, not trained.</p>
+<div id="method-charts" class="small-charts"></div></section>"""
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """How a policy names the one script or style that may be used."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _series_css(looks: Mapping[str, Style]) -> str:
+    return "".join(
+        f".series-{number} {{ color: light-dark({look.light}, {look.dark}); }}\n"
+        for number, look in enumerate(looks.values())
+    )
+
+
+def _subtitle(cells: Sequence[Cell], tasks: Sequence[Task]) -> str:
+    commits = sorted({cell.commit[:12] for cell in cells if cell.commit})
+    machines = sorted({cell.machine for cell in cells if cell.machine})
+    parts = [
+        "; ".join(task.label for task in tasks),
+        f"{len(cells)} cells ({counts(cells)})" if cells else "no cells",
+        f"commit {', '.join(commits)}" if commits else "",
+        machines[0] if len(machines) == 1 else f"{len(machines)} kinds of machine" if machines else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _tiles(groups: Sequence[Group], task: Task, number: int) -> str:
+    made = "".join(
+        f"<div class='tile'><dt>{escape(tile.label)}</dt><dd>{escape(tile.value)}"
+        f"<span>{escape(tile.note)}</span></dd></div>"
+        for tile in tiles(groups, task)
+    )
+    return f"<dl class='tiles' data-task='{number}'>{made}</dl>"
+
+
+def _task_choice(tasks: Sequence[Task]) -> str:
+    if len(tasks) < 2:
+        return ""
+    options = "".join(
+        f"<option value='{number}'>{escape(task.label)}</option>" for number, task in enumerate(tasks)
+    )
+    return f"<label class='choice'>Network and data <select id='task'>{options}</select></label>"
+
+
+def _table(table: Table, name: str, keys: Sequence[str] | None = None, bars: Sequence[str] = ()) -> str:
+    """A table whose columns sort by a click; `keys` let the legend filter rows, `bars` end them."""
+    heads = "".join(
+        f"<th scope='col' aria-sort='none'{_aligned(column)}><button type='button'>"
+        f"{escape(column.removeprefix('>'))}</button></th>"
+        for column in table.columns
+    ) + ("<th scope='col'>points of error</th>" if bars else "")
+    body = "".join(
+        f"<tr{_key(keys, number)}>"
+        + "".join(
+            f"<td{_aligned(column)}{_value(entry)}>{escape(entry.text)}</td>"
+            for column, entry in zip(table.columns, row, strict=True)
+        )
+        + (f"<td>{bars[number]}</td>" if bars else "")
+        + "</tr>"
+        for number, row in enumerate(table.rows)
+    )
+    return (
+        f"<div class='scroll' role='region' tabindex='0' aria-label='{escape(table.title)}'>"
+        f"<table class='sortable' id='table-{name}'><caption>{escape(table.title)}</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _aligned(column: str) -> str:
+    return " class='number'" if column.startswith(">") else ""
+
+
+def _key(keys: Sequence[str] | None, number: int) -> str:
+    return f" data-key='{escape(keys[number])}'" if keys else ""
+
+
+def _value(entry: Entry) -> str:
+    return "" if entry.value is None else f" data-value='{entry.value!r}'"
+
+
+def _ablations(rows: Sequence[Ablation], looks: Mapping[str, Style]) -> str:
+    if not rows:
+        return ""
+    sizes = [abs(row.difference.mean) + (row.difference.deviation or 0) for row in rows if row.difference]
+    largest = max([*sizes, 0.1])
+    keys = list(looks)
+    made = ""
+    for number, factor in enumerate(dict.fromkeys(row.factor for row in rows)):
+        mine = [row for row in rows if row.factor == factor]
+        made += _table(
+            ablation_table(factor, mine),
+            f"ablation-{number}",
+            None,
+            [_bar(row, largest, keys.index(row.transform)) for row in mine],
+        )
+    return (
+        "<section id='ablations' aria-labelledby='ablations-title'><h2 id='ablations-title'>Ablations</h2>"
+        "<p class='lead'>The same setting and seed with and without; a bar to the left is a lower error.</p>"
+        f"{made}</section>"
+    )
+
+
+def _bar(row: Ablation, largest: float, series: int) -> str:
+    """A difference as a bar from the middle, with a whisker for its deviation; the table has the number."""
+    if row.difference is None:
+        return ""
+
+    def place(points: float) -> float:
+        return round(_BAR / 2 + points / largest * (_BAR / 2 - 2), 2)
+
+    mean, spread = row.difference.mean, row.difference.deviation or 0.0
+    left, right = sorted((place(0), place(mean)))
+    return (
+        f"<svg class='bar series-{series}' viewBox='0 0 {_BAR} 14' width='{_BAR}' height='14' "
+        "aria-hidden='true'>"
+        f"<rect x='{left}' y='3' width='{max(right - left, 0.5):g}' height='8' fill='currentColor'/>"
+        f"<path class='whisker' d='M{place(mean - spread)} 7H{place(mean + spread)}'/>"
+        f"<path class='zero' d='M{_BAR / 2:g} 0V14'/></svg>"
+    )
+
+
+def _failures(cells: Sequence[Cell]) -> str:
+    table = failure_table(cells)
+    if not table.rows:
+        return ""
+    return (
+        "<section id='failures' aria-labelledby='failures-title'>"
+        f"<h2 id='failures-title'>Failures <span class='count'>{len(table.rows)}</span></h2>"
+        f"{_table(table, 'failures')}</section>"
+    )
+
+
+def _published(task: Task, groups: Sequence[Group], number: int) -> str:
+    table = published_table(task, groups)
+    if not table.rows:
+        return ""
+    notes = "".join(f"<li>{escape(note)}</li>" for note in published_notes(task.network, task.data))
+    return (
+        f"<section class='published'><h2>{escape(table.title)}</h2>"
+        f"{_table(table, f'published-{number}')}<ul class='notes'>{notes}</ul></section>"
+    )
+
+
+def _files(files: Sequence[str], notes: Sequence[str]) -> str:
+    said = "".join(f"<p class='lead'>{escape(note)}</p>" for note in notes)
+    kinds: dict[str, list[str]] = {}
+    for file in files:
+        kinds.setdefault(file.rpartition(".")[0], []).append(file)
+    links = "".join(
+        f"<li>{escape(stem.rpartition('/')[2])} "
+        + " ".join(f"<a href='{quote(file)}'>{escape(file.rpartition('.')[2])}</a>" for file in same)
+        + "</li>"
+        for stem, same in kinds.items()
+    )
+    return f"{said}<ul class='files'>{links}</ul>"

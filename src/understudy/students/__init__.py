@@ -1,0 +1,1 @@
+"""Plan → student, and back: substitution, files, weights under other names, cost."""

@@ -1,0 +1,117 @@
+"""model + example → Cost: parameters, mult-adds as executed and as ideal, bytes on disk; layer by layer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from understudy._util.quantities import format_bytes, format_count, format_share
+from understudy._util.text_tables import render, table
+from understudy.counting.trace import Example, trace
+from understudy.layers.layer import Layer, stand_ins
+
+from .file import file_size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCost:
+    """One module's own cost; an understudy layer counts as one module."""
+
+    path: str
+    type: str
+    params: int
+    mult_adds: int  # as executed
+    ideal_mult_adds: int
+    bytes: int  # of its parameters and saved buffers
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a network costs for one example: printable, and the sum of its layers.
+
+    `mult_adds` is what ran, forming matrices included. `ideal_mult_adds` leaves out what does not depend
+    on the input and could be done ahead. `bytes` is the size of the file that `understudy.save` writes.
+    """
+
+    model: str
+    params: int
+    mult_adds: int
+    ideal_mult_adds: int
+    bytes: int
+    layers: tuple[LayerCost, ...]
+
+    def __str__(self) -> str:
+        return render(self.__rich__())
+
+    def __rich__(self) -> Table:
+        rows = [
+            (
+                layer.path or "(the network itself)",
+                layer.type,
+                format_count(layer.params),
+                format_count(layer.mult_adds),
+                format_share(layer.mult_adds, self.mult_adds),
+                format_count(layer.ideal_mult_adds),
+                format_bytes(layer.bytes),
+            )
+            for layer in self.layers
+        ]
+        return table(
+            ["module", "type", ">parameters", ">mult-adds", ">of all", ">ideal", ">bytes"],
+            rows,
+            title=self.model,
+            caption=f"{self.params:,} parameters; {self.mult_adds:,} mult-adds as executed, "
+            f"{self.ideal_mult_adds:,} ideal; {self.bytes:,} bytes on disk",
+        )
+
+
+def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
+    """Count what one forward pass on `example` costs, in evaluation mode, without touching the model.
+
+    Operations are traced on a weightless copy (`meta=False`: on a real one). One that has no rule raises
+    UnknownOperationError; nothing is counted as zero for want of knowledge.
+    """
+    record = trace(model, example, meta=meta)
+    layers = []
+    counted: dict[int, Any] = {}
+    parts = {part for _, layer in stand_ins(model) for part in layer.modules() if part is not layer}
+    for path, module in model.named_modules():
+        if module in parts:
+            continue
+        executed = ideal = record.mult_adds[path]
+        if isinstance(module, Layer):
+            outputs = record.outputs.get(path) or record.outputs.get(f"{path}.transform".strip("."), [])
+            ideal = module.ideal_mult_adds(sum(map(math.prod, outputs)) // module.transform.out_features)
+        params, size = _own_tensors(module, counted, recurse=isinstance(module, Layer))
+        if params or executed or size:
+            layers.append(LayerCost(path, type(module).__name__, params, executed, ideal, size))
+    return Cost(
+        model=type(model).__name__,
+        params=sum(layer.params for layer in layers),
+        mult_adds=record.mult_adds.total(),
+        ideal_mult_adds=sum(layer.ideal_mult_adds for layer in layers),
+        bytes=file_size(model),
+        layers=tuple(layers),
+    )
+
+
+def _own_tensors(module: nn.Module, counted: dict[int, Any], *, recurse: bool) -> tuple[int, int]:
+    """Parameters and bytes that a module saves, each tensor counted once in the network."""
+    own: dict[str, Any] = {}
+    if recurse:
+        module.state_dict(destination=own, keep_vars=True)
+    else:
+        module._save_to_state_dict(own, "", True)
+    params = size = 0
+    for tensor in own.values():
+        if id(tensor) not in counted:
+            counted[id(tensor)] = tensor  # held, so that no other tensor gets its identity
+            size += tensor.numel() * tensor.element_size()
+            params += tensor.numel() if isinstance(tensor, nn.Parameter) else 0
+    return params, size

@@ -1,0 +1,186 @@
+"""model + Plan → model with stand-ins; and back to plain layers."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from understudy.layers.geometry import Geometry
+from understudy.layers.layer import Conv, Layer, Linear, SeparableConv, stand_ins
+from understudy.planning.plan import Plan, Replacement
+from understudy.planning.sites import kind_of, obstacle, weight_owners
+
+Init = Literal["project", "fresh", "none"]
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+)
+
+
+def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
+    """A copy of `model` with the plan's stand-ins; `model` is untouched.
+
+    `init="project"` fits each stand-in to the weights it replaces, which is what a trained network needs;
+    `init="fresh"` draws new weights with the same variance, to train from scratch.
+    """
+    made = build_layers(model, plan.layers, init)
+    student = exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
+    return _call_layers_(student)
+
+
+def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
+    """The same in place, all or nothing; returns `model`."""
+    for path, layer in build_layers(model, plan.layers, init).items():
+        _become_(model.get_submodule(path), layer)
+    return _call_layers_(model)
+
+
+@torch.no_grad()
+def merge(model: nn.Module) -> nn.Module:
+    """A copy of `model` with plain nn.Linear, nn.Conv1d and nn.Conv2d for the stand-ins: same outputs."""
+    made: dict[int, nn.Module] = {}
+    for _, layer in stand_ins(model):
+        plain = layer.merged()
+        trained = any(parameter.requires_grad for parameter in layer.transform.parameters())
+        plain.get_parameter("weight").requires_grad_(trained)
+        made[id(layer)] = _adopt(layer, plain)
+    return _call_layers_(exchange(model, made))
+
+
+def build_layers(model: nn.Module, layers: Iterable[Replacement], init: Init) -> dict[str, Layer]:
+    """The stand-ins of a plan by path, checked against the model, which is not changed."""
+    if init not in get_args(Init):
+        raise ValueError(f"init {init!r} is not one of project, fresh")
+    planned = [layer for layer in layers if layer.spec is not None]
+    modules = dict(model.named_modules(remove_duplicate=False))
+    owners = weight_owners(model)
+    problems = [problem for layer in planned if (problem := _mismatch(layer, modules, owners))]
+    if not problems and init != "none":
+        problems = [problem for layer in planned if (problem := _not_finite(layer, modules))]
+    if problems:
+        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+        raise ValueError(f"the plan does not fit {type(model).__name__}: {'; '.join(problems[:3])}{more}")
+    return {layer.path: _build(layer, modules[layer.path], init) for layer in planned}
+
+
+def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[int, list[str]]) -> str | None:
+    """Why a module is not the one that was planned for, or cannot be replaced."""
+    module = modules.get(layer.path)
+    if module is None:
+        near = difflib.get_close_matches(layer.path, modules, n=1)
+        return f"no module {layer.path!r}" + (f" (the nearest is {near[0]!r})" if near else "")
+    reason = obstacle(layer.path, module, owners)
+    if reason is not None:
+        return f"{layer.path!r}: {reason}"
+    weight = module.get_parameter("weight")
+    planned = (layer.out_features, layer.in_features, *layer.kernel)
+    if kind_of(module) != layer.kind or tuple(weight.shape) != planned:
+        found = f"a {kind_of(module)} with weight {tuple(weight.shape)}"
+        return f"{layer.path!r} is {found}, not a {layer.kind} with {planned}"
+    return None
+
+
+def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None:
+    weight = modules[layer.path].get_parameter("weight")
+    if weight.is_meta or bool(weight.isfinite().all()):
+        return None
+    return f"the weight of {layer.path!r} holds NaN or infinite values"
+
+
+@torch.no_grad()
+def _build(planned: Replacement, module: nn.Module, init: Init) -> Layer:
+    assert planned.spec is not None
+    weight = module.get_parameter("weight")
+    transform = planned.spec.build(
+        planned.matrix_in_features, planned.out_features, device=weight.device, dtype=weight.dtype
+    )
+    bias = module._parameters.get("bias")
+    layer: Layer
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        wrap = SeparableConv if planned.way == "separable" else Conv
+        layer = wrap(transform, Geometry.of(module), bias)
+    else:
+        layer = Linear(transform, bias)
+    if not weight.is_meta and init != "none":
+        precise = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+        _initialise_(layer, precise, init)
+    for parameter in layer.parameters():
+        parameter.requires_grad_(weight.requires_grad)
+    if bias is not None and layer.bias is not None:
+        layer.bias.requires_grad_(bias.requires_grad)
+    _adopt(module, layer)
+    return layer
+
+
+def _initialise_(layer: Layer, weight: Tensor, init: Init) -> None:
+    """Give a layer the weights that `init` asks for, from the dense weight it replaces."""
+    std = float(weight.square().mean().sqrt())
+    if isinstance(layer, SeparableConv):
+        if init == "project":
+            pointwise, depthwise = separate(weight)
+            layer.transform.project_(pointwise)
+            layer.depthwise.weight.copy_(depthwise)
+        else:  # the taps keep the variance of their input, so the rest falls to the pointwise map
+            layer.transform.reset_parameters(std * math.sqrt(layer.geometry.area) or None)
+    elif init == "project":
+        layer.transform.project_(weight.flatten(1))
+    else:
+        layer.transform.reset_parameters(std or None)
+
+
+def separate(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The best pointwise (out, in) and depthwise (in, 1, …) weights of a dense kernel (out, in, …).
+
+    Each input channel has its own problem: the nearest rank-one matrix to out × taps.
+    """
+    per_channel = weight.flatten(2).transpose(0, 1)  # (in, out, taps)
+    taps = torch.linalg.eigh(per_channel.mT @ per_channel).eigenvectors[..., -1]  # (in, taps)
+    pointwise = (per_channel @ taps[..., None])[..., 0].T
+    return pointwise, taps.reshape(weight.shape[1], 1, *weight.shape[2:])
+
+
+def _call_layers_(model: nn.Module) -> nn.Module:
+    """Have PyTorch's encoder layers call their linear layers where one is a stand-in.
+
+    In evaluation they would hand all weights to a fused kernel instead, which would form every matrix. The
+    flag is the one by which they know whether that kernel fits their activation.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            fits = {F.relu: 1, F.gelu: 2}.get(module.activation, 0)
+            stands_in = any(True for _ in stand_ins(module))
+            module.activation_relu_or_gelu = 0 if stands_in else fits
+    return model
+
+
+def _adopt(old: nn.Module, new: nn.Module) -> nn.Module:
+    """Hand the mode and the hooks of a module over to the one that takes its place."""
+    new.train(old.training)
+    for name in _HOOKS:
+        setattr(new, name, copy.copy(getattr(old, name)))
+    return new
+
+
+def exchange(model: nn.Module, made: dict[int, nn.Module] | dict[int, Layer]) -> nn.Module:
+    """A deep copy of `model` with some modules exchanged; what is exchanged is not copied first."""
+    memo: dict[int, object] = dict(made)
+    return copy.deepcopy(model, memo)
+
+
+def _become_(old: nn.Module, new: nn.Module) -> None:
+    """Turn one module into another where it stands: whoever holds it holds the new one, plain lists too."""
+    old.__class__ = new.__class__
+    old.__dict__ = new.__dict__

@@ -1,0 +1,376 @@
+"""Files: what is saved is what is loaded, the file is small, whole or absent, and nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+import stat
+import struct
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import safetensors.torch
+import torch
+from safetensors import safe_open
+from test_sites import snapshot
+from torch import Tensor, nn
+
+import understudy as us
+from understudy.planning.plan import Spatial
+from understudy.students import file as checkpoint
+from understudy.transforms import Hashed
+
+NAMES = list(us.transforms())
+SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
+
+
+class Small(nn.Module):
+    """Convolutions over images and time, a normalisation with buffers, two linear layers."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.square = nn.Conv2d(8, width, 3, padding=1)
+        self.point = nn.Conv2d(width, width, 1, bias=False)
+        self.over_time = nn.Conv1d(width, 12, 3)
+        self.hidden = nn.Linear(12, 16)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.point(torch.relu(self.square(torch.relu(self.norm(self.stem(x))))))
+        y: Tensor = self.head(torch.relu(self.hidden(self.over_time(x.flatten(2)).mean(dim=2))))
+        return y
+
+
+def image() -> Tensor:
+    return torch.linspace(-1, 1, 2 * 3 * 6 * 6).reshape(2, 3, 6, 6)
+
+
+def student(transform: str, spatial: Spatial = "separable", **options: Any) -> nn.Module:
+    model = Small()
+    return us.substitute(model, us.plan(model, transform, scale=0.4, spatial=spatial, **options)).eval()
+
+
+@pytest.mark.parametrize("init", ["project", "fresh"])
+@pytest.mark.parametrize("spatial", SPATIAL)
+@pytest.mark.parametrize("transform", NAMES)
+def test_what_is_saved_is_what_is_loaded(transform: str, spatial: Spatial, init: Any, tmp_path: Path) -> None:
+    model = Small()
+    plan = us.plan(model, transform, scale=0.4, spatial=spatial, seed=7)
+    saved = us.substitute(model, plan, init=init).eval()
+    with torch.no_grad():  # as after training: neither a projection nor a fresh draw
+        for parameter in saved.parameters():
+            parameter.mul_(1.1)
+    us.save(saved, tmp_path / "student.safetensors")
+    loaded = us.load(tmp_path / "student.safetensors", Small()).eval()
+    assert torch.equal(loaded(image()), saved(image()))
+    assert loaded.state_dict().keys() == saved.state_dict().keys()
+    assert [type(module) for module in loaded.modules()] == [type(module) for module in saved.modules()]
+    assert us.cost(loaded, image()) == us.cost(saved, image())
+
+
+@pytest.mark.parametrize("indexing", ["balanced", "independent"])
+def test_the_index_of_hashed_weights_is_not_stored_and_comes_back(indexing: str, tmp_path: Path) -> None:
+    saved = student("hashed", seed=3, options={"indexing": indexing})
+    us.save(saved, tmp_path / "student")
+    with safe_open(tmp_path / "student", framework="pt") as file:
+        assert not [key for key in file.keys() if key.endswith((".index", ".order"))]  # noqa: SIM118
+    loaded = us.load(tmp_path / "student", Small())
+    pairs = zip(saved.modules(), loaded.modules(), strict=True)
+    for one, other in ((a, b) for a, b in pairs if isinstance(a, Hashed)):
+        assert isinstance(other, Hashed)
+        assert (other.indexing, other.seed) == (indexing, one.seed)
+        assert torch.equal(one.index, other.index)
+
+
+def test_a_hashed_file_is_smaller_than_the_dense_one_by_its_ratio(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 256), nn.Linear(256, 256), nn.Linear(256, 256), nn.Linear(256, 8))
+    plan = us.plan(model, "hashed", ratio=0.1)
+    us.save(model, tmp_path / "dense")
+    us.save(us.substitute(model, plan), tmp_path / "hashed")
+    sizes = {name: (tmp_path / name).stat().st_size for name in ("dense", "hashed")}
+    assert sizes["hashed"] / sizes["dense"] == pytest.approx(0.1, rel=0.1)
+
+
+def test_a_network_that_is_not_substituted_is_saved_and_loaded_too(tmp_path: Path) -> None:
+    model = Small().eval()
+    us.save(model, tmp_path / "dense")
+    assert torch.equal(us.load(tmp_path / "dense", Small()).eval()(image()), model(image()))
+
+
+def test_a_merged_student_loads_as_a_plain_network(tmp_path: Path) -> None:
+    merged = us.merge(student("low_rank"))
+    us.save(merged, tmp_path / "merged")
+    assert torch.equal(us.load(tmp_path / "merged", Small()).eval()(image()), merged(image()))
+
+
+def test_a_path_may_be_text_and_a_file_is_replaced(tmp_path: Path) -> None:
+    us.save(Small(), str(tmp_path / "file"))
+    saved = student("low_rank")
+    us.save(saved, str(tmp_path / "file"))
+    assert torch.equal(us.load(str(tmp_path / "file"), Small()).eval()(image()), saved(image()))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_loading_leaves_the_dense_network_and_the_random_state_alone(tmp_path: Path) -> None:
+    us.save(student("hashed"), tmp_path / "file")
+    model = Small()
+    before = snapshot(model)
+    loaded = us.load(tmp_path / "file", model)
+    with torch.no_grad():
+        for parameter in loaded.parameters():
+            parameter.zero_()
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("transform", NAMES)
+def test_every_floating_type_is_kept(transform: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    saved = student(transform).to(dtype)
+    us.save(saved, tmp_path / "file")
+    loaded = us.load(tmp_path / "file", Small().to(dtype)).eval()
+    assert {parameter.dtype for parameter in loaded.parameters()} == {dtype}
+    assert torch.equal(loaded(image().to(dtype)), saved(image().to(dtype)))
+
+
+# ---- tensors under two names -----------------------------------------------------------------------------
+
+
+class Tied(nn.Module):
+    """An embedding whose weight is the decoder's, and a layer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8)
+        self.hidden = nn.Linear(8, 8)
+        self.again = self.hidden
+        self.decoder = nn.Linear(8, 11, bias=False)
+        self.decoder.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        y: Tensor = self.decoder(self.again(self.hidden(self.embedding(tokens))))
+        return y
+
+
+def test_tied_weights_are_stored_once_and_stay_tied(tmp_path: Path) -> None:
+    model = Tied()
+    saved: Any = us.substitute(model, us.plan(model, "low_rank", knob=2))
+    us.save(saved, tmp_path / "file")
+    with safe_open(tmp_path / "file", framework="pt") as file:
+        keys = set(file.keys())
+    assert keys == {"embedding.weight", "hidden.transform.u", "hidden.transform.v", "hidden.bias"}
+    loaded: Any = us.load(tmp_path / "file", Tied())
+    tokens = torch.arange(11)[None]
+    assert torch.equal(loaded(tokens), saved(tokens))
+    assert loaded.embedding.weight is loaded.decoder.weight
+    assert loaded.hidden is loaded.again
+
+
+def test_tensors_that_share_memory_without_being_one_are_saved_and_loaded(tmp_path: Path) -> None:
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            table = torch.arange(12.0).reshape(3, 4)
+            self.register_buffer("table", table)
+            self.register_buffer("first_row", table[0])
+            self.register_buffer("flipped", table.T)
+            self.layer = nn.Linear(4, 4)
+
+    us.save(Views(), tmp_path / "file")
+    loaded = us.load(tmp_path / "file", Views())
+    assert all(
+        torch.equal(one, other) for one, other in zip(loaded.buffers(), Views().buffers(), strict=True)
+    )
+
+
+# ---- whole or not at all ---------------------------------------------------------------------------------
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_tensors: object, filename: str, metadata: object = None) -> None:  # noqa: ARG001
+        Path(filename).write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        us.save(Small(), tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_that_fails_keeps_the_older_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    us.save(Small(), tmp_path / "file")
+    before = (tmp_path / "file").read_bytes()
+
+    def full(_tensors: object, filename: str, metadata: object = None) -> None:  # noqa: ARG001
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        us.save(student("low_rank"), tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_reader_of_the_older_file_still_reads_it_whole(tmp_path: Path) -> None:
+    us.save(Small(), tmp_path / "file")
+    before = (tmp_path / "file").read_bytes()
+    with (tmp_path / "file").open("rb") as reader:
+        us.save(student("low_rank"), tmp_path / "file")
+        assert reader.read() == before
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        us.save(Small(), tmp_path / "nowhere" / "file")
+
+
+def test_a_saved_file_may_be_read_by_whoever_may_read_a_new_file(tmp_path: Path) -> None:
+    us.save(Small(), tmp_path / "file")
+    (tmp_path / "plain").write_bytes(b"")
+    modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("file", "plain")}
+    assert modes["file"] == modes["plain"]
+
+
+def test_what_a_file_cannot_hold_is_refused_and_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"'0\.weight' is torch\.complex128, which understudy does not store"
+    ):
+        us.save(nn.Sequential(nn.Linear(3, 3, dtype=torch.complex128)), tmp_path / "file")
+
+    class Stateful(nn.Module):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"steps": 3}
+
+    with pytest.raises(ValueError, match=r"'0\._extra_state' is dict"):
+        us.save(nn.Sequential(Stateful()), tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- other files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_a_truncated_file_is_refused_and_named(share: float, tmp_path: Path) -> None:
+    us.save(student("low_rank"), tmp_path / "whole")
+    data = (tmp_path / "whole").read_bytes()
+    (tmp_path / "cut").write_bytes(data[: int(share * len(data))])
+    with pytest.raises(ValueError, match="cut is not a whole safetensors file"):
+        us.load(tmp_path / "cut", Small())
+
+
+@pytest.mark.parametrize(
+    "data", [b"x" * 1000, b"{}", b"PK\x03\x04" + bytes(500)], ids=["text", "json", "zip"]
+)
+def test_another_kind_of_file_is_refused_and_named(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(data)
+    with pytest.raises(ValueError, match="other is not a whole safetensors file"):
+        us.load(tmp_path / "other", Small())
+
+
+def test_a_pickled_checkpoint_is_refused(tmp_path: Path) -> None:
+    torch.save(Small().state_dict(), tmp_path / "pickled.pt")
+    with pytest.raises(ValueError, match="not a whole safetensors file"):
+        us.load(tmp_path / "pickled.pt", Small())
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        us.load(tmp_path / "nothing", Small())
+
+
+def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    header = json.dumps({"version": 2, "layers": [], "aliases": {}})
+    safetensors.torch.save_file(Small().state_dict(), tmp_path / "later", metadata={"understudy": header})
+    with pytest.raises(ValueError, match="later has version 2; this understudy reads version 1"):
+        us.load(tmp_path / "later", Small())
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "no json",
+        "[]",
+        "{}",
+        '{"version": 1}',
+        '{"version": 1, "layers": [{}], "aliases": {}}',
+        '{"version": 1, "layers": [], "aliases": {"a": "b"}}',
+    ],
+)
+def test_a_broken_header_is_refused_and_the_file_named(header: str, tmp_path: Path) -> None:
+    safetensors.torch.save_file(Small().state_dict(), tmp_path / "broken", metadata={"understudy": header})
+    with pytest.raises(ValueError, match="broken"):
+        us.load(tmp_path / "broken", Small())
+
+
+def test_plain_safetensors_of_others_load_into_the_dense_network(tmp_path: Path) -> None:
+    model = Small()
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "plain")
+    loaded = us.load(tmp_path / "plain", Small())
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+# ---- another network -------------------------------------------------------------------------------------
+
+
+def test_loading_into_a_network_with_other_shapes_is_refused(tmp_path: Path) -> None:
+    us.save(student("low_rank"), tmp_path / "file")
+    with pytest.raises(
+        ValueError, match=r"does not fit Small: 'square' is a conv2d with weight \(24, 8, 3, 3\)"
+    ):
+        us.load(tmp_path / "file", Small(width=24))
+
+
+def test_loading_into_a_network_with_other_paths_is_refused(tmp_path: Path) -> None:
+    us.save(student("low_rank"), tmp_path / "file")
+    with pytest.raises(ValueError, match="does not fit Sequential: no module 'square'"):
+        us.load(tmp_path / "file", nn.Sequential(nn.Linear(3, 3)))
+
+
+def test_loading_into_a_student_is_refused(tmp_path: Path) -> None:
+    us.save(student("low_rank"), tmp_path / "file")
+    with pytest.raises(ValueError, match="already substituted"):
+        us.load(tmp_path / "file", student("low_rank"))
+
+
+def test_loading_a_dense_file_into_another_dense_network_is_refused_and_says_what_differs(
+    tmp_path: Path,
+) -> None:
+    us.save(Small(), tmp_path / "file")
+    with pytest.raises((ValueError, RuntimeError), match=r"square\.weight"):
+        us.load(tmp_path / "file", Small(width=24))
+
+
+def test_loading_into_a_network_without_weights_gives_one_with_them(tmp_path: Path) -> None:
+    saved = student("hashed")
+    us.save(saved, tmp_path / "file")
+    with torch.device("meta"):
+        model = Small()
+    loaded = us.load(tmp_path / "file", model).eval()
+    assert torch.equal(loaded(image()), saved(image()))
+
+
+# ---- nothing is pickled ----------------------------------------------------------------------------------
+
+
+def test_the_file_holds_tensors_and_text_only(tmp_path: Path) -> None:
+    us.save(student("hashed"), tmp_path / "file")
+    data = (tmp_path / "file").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    about = json.loads(header.pop("__metadata__")["understudy"])
+    assert [layer["path"] for layer in about["layers"]] == ["square", "point", "over_time", "hidden"]
+    assert all(set(entry) == {"dtype", "shape", "data_offsets"} for entry in header.values())
+    assert max(entry["data_offsets"][1] for entry in header.values()) == len(data) - 8 - length
+
+
+def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_options: object) -> None:
+        raise AssertionError("a pickle was made or read")
+
+    for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
+        monkeypatch.setattr(f"pickle.{name}", refuse)
+    saved = student("hashed")
+    us.save(saved, tmp_path / "file")
+    assert torch.equal(us.load(tmp_path / "file", Small()).eval()(image()), saved(image()))

@@ -30,6 +30,23 @@ def parse_count(text: str | float) -> int:
     return int(count)
 
 
+def parse_share(name: str, text: str | float) -> float:
+    """`"30%"` and `"0.3"` → 0.3; a number is taken as it is. `name` is what an error calls it."""
+    problem = f"{name} {text!r} is not a number such as 0.3 or 30%"
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise ValueError(problem)
+    try:
+        if isinstance(text, str) and text.strip().endswith("%"):
+            share = float(text.strip()[:-1]) / 100
+        else:
+            share = float(text)
+    except ValueError:
+        raise ValueError(problem) from None
+    if not math.isfinite(share):
+        raise ValueError(problem)
+    return share
+
+
 def format_count(count: int | None) -> str:
     """36479194 → `36.48M`; an unknown count is `–`."""
     if count is None:

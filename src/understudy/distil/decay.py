@@ -8,8 +8,7 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from understudy.layers.layer import Layer
-from understudy.planning.plan import find_transform
-from understudy.transforms import Transform
+from understudy.transforms import Transform, find_transform
 
 Policy = Literal["crs", "none"]
 Scope = Literal["layer", "network"]

@@ -11,9 +11,8 @@ from typing import Any
 from understudy._util.quantities import parse_count
 from understudy.networks import nets
 from understudy.networks.models import create_model
-from understudy.planning.plan import find_transform
 from understudy.train import Recipe
-from understudy.transforms import transforms
+from understudy.transforms import find_transform, transforms
 from understudy.transforms.dense import Dense
 
 from .cell import Cell, Role, file_name, teacher_identity

@@ -1,116 +1,98 @@
-"""Spend a budget over layers: one shared scale first, then what is left layer by layer."""
+"""How much a student may cost, as a value: one metric and one amount."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
-from understudy._util.quantities import format_count
+from understudy._util.quantities import format_count, parse_count, parse_share
+
+Metric = Literal["params", "mult_adds", "ratio", "scale", "knob"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+_UNITS = {"params": "parameters", "mult_adds": "mult-adds"}
 
 
 class BudgetError(ValueError):
-    """The budget lies outside what the knobs can reach, `lowest` to `highest`."""
+    """The budget lies below `lowest`, the cost of the cheapest student."""
 
-    def __init__(self, message: str, lowest: int, highest: int) -> None:
+    def __init__(self, message: str, lowest: int) -> None:
         super().__init__(message)
-        self.lowest, self.highest = lowest, highest
+        self.lowest = lowest
 
 
 @dataclasses.dataclass(frozen=True)
-class Ladder:
-    """What one layer may cost: its knobs, cheapest first, up to the last that is worth its price."""
+class Budget:
+    """At most so many `params` or `mult_adds`, a `ratio` of the parameters, one `scale` or `knob` for all.
 
-    knobs: Sequence[int]
-    top: int  # index of the highest affordable knob
-    cost: Callable[[int], int]  # knob → cost
-    knob_at: Callable[[float], int]
-
-    def rung_at(self, scale: float) -> int:
-        """The rung of a normalised scale."""
-        return min(self.knobs.index(self.knob_at(scale)), self.top)
-
-    def cost_at(self, rung: int) -> int:
-        """The cost of a rung."""
-        return self.cost(self.knobs[rung])
-
-
-def highest_within(knobs: Sequence[int], cost: Callable[[int], int], limit: int) -> int:
-    """Index of the last knob that costs no more than `limit`, or -1; costs never fall along the knobs."""
-    low, high = -1, len(knobs) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if cost(knobs[middle]) <= limit:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def spend(ladders: Sequence[Ladder], fixed: int, budget: int, unit: str) -> list[int]:
-    """A knob for every ladder so that `fixed` and all costs come to at most `budget`, and near it."""
-    lowest = fixed + sum(ladder.cost_at(0) for ladder in ladders)
-    highest = fixed + sum(ladder.cost_at(ladder.top) for ladder in ladders)
-    if not lowest <= budget <= highest:
-        side = "below" if budget < lowest else "above"
-        reach = f"{lowest:,}" if lowest == highest else f"{lowest:,} to {highest:,}"
-        hint = "" if budget < lowest else "; scale=1 gives the most"
-        raise BudgetError(
-            f"{format_count(budget)} {unit} is {side} what is reachable: {reach}{hint}",
-            lowest,
-            highest,
-        )
-
-    def total(rungs: Sequence[int]) -> int:
-        return fixed + sum(ladder.cost_at(rung) for ladder, rung in zip(ladders, rungs, strict=True))
-
-    low, high = 0.0, 1.0
-    rungs = [0] * len(ladders)
-    for _ in range(50):
-        middle = (low + high) / 2
-        trial = [ladder.rung_at(middle) for ladder in ladders]
-        if total(trial) <= budget:
-            low, rungs = middle, trial
-        else:
-            high = middle
-    left = budget - total(rungs)
-    climbed, unspent = _climb(ladders, rungs, left, coarse_first=False)
-    if unspent > _WASTE * budget:
-        bottom = [0] * len(ladders)
-        others = [
-            _climb(ladders, rungs, left, coarse_first=True),
-            _climb(ladders, bottom, budget - lowest, coarse_first=True),
-        ]
-        climbed, unspent = min((climbed, unspent), *others, key=_unspent)
-    return [ladder.knobs[rung] for ladder, rung in zip(ladders, climbed, strict=True)]
-
-
-_WASTE = 0.005  # share of the budget that may stay unspent before another order is tried
-
-
-def _unspent(climb: tuple[list[int], int]) -> int:
-    return climb[1]
-
-
-def _climb(
-    ladders: Sequence[Ladder], start: Sequence[int], left: int, *, coarse_first: bool
-) -> tuple[list[int], int]:
-    """Raise rungs one at a time, round by round, while any step fits; returns them and what is left.
-
-    Layers take turns in the order of the network, or those with the largest step first: the fine steps
-    then fill what the coarse ones leave.
+    Amounts may be given as people write them, "17.6M" or "30%"; they are kept as numbers.
     """
-    rungs = list(start)
-    climbing = True
-    while climbing:
-        climbing = False
-        steps = [
-            (ladder.cost_at(rungs[k] + 1) - ladder.cost_at(rungs[k]), k)
-            for k, ladder in enumerate(ladders)
-            if rungs[k] < ladder.top
-        ]
-        for step, k in sorted(steps, reverse=True) if coarse_first else steps:
-            if step <= left:
-                rungs[k] += 1
-                left -= step
-                climbing = True
-    return rungs, left
+
+    metric: Metric
+    amount: int | float
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(f"no metric {self.metric!r}; a budget is one of {', '.join(METRICS)}")
+        object.__setattr__(self, "amount", _amount(self.metric, self.amount))
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        params: int | float | str | None = None,
+        mult_adds: int | float | str | None = None,
+        ratio: float | str | None = None,
+        scale: float | str | None = None,
+        knob: int | str | None = None,
+    ) -> Budget:
+        """The one of these that is given; a ValueError if it is none or several."""
+        given = {"params": params, "mult_adds": mult_adds, "ratio": ratio, "scale": scale, "knob": knob}
+        named = [name for name in METRICS if given[name] is not None]
+        if len(named) != 1:
+            got = " and ".join(named) or "none"
+            raise ValueError(f"give exactly one of {', '.join(METRICS[:-1])} and {METRICS[-1]}; got {got}")
+        return cls(named[0], given[named[0]])  # type: ignore[arg-type]  # checked by __post_init__
+
+    def __str__(self) -> str:
+        if self.metric in _UNITS:
+            return f"at most {self.amount:,} {_UNITS[self.metric]}"
+        if self.metric == "ratio":
+            return f"at most {100 * self.amount:.4g} % of the parameters"
+        return f"{self.metric} {self.amount:g}"
+
+    @property
+    def label(self) -> str:
+        """In few characters: `1.2M`, `0.53G mult-adds`, `30%`, `scale 0.4`, `knob 8`."""
+        if self.metric == "params":
+            return short_count(int(self.amount))
+        if self.metric == "mult_adds":
+            return f"{short_count(int(self.amount))} mult-adds"
+        return f"{100 * self.amount:.4g}%" if self.metric == "ratio" else str(self)
+
+
+def short_count(count: int) -> str:
+    """A count without zeros that say nothing: 1200000 → `1.2M`; all its digits where it is not so round."""
+    text = format_count(count)
+    head, unit = (text[:-1], text[-1]) if text[-1].isalpha() else (text, "")
+    short = (head.rstrip("0").rstrip(".") if "." in head else head) + unit
+    return short if parse_count(short) == count else str(count)
+
+
+def _amount(metric: Metric, amount: int | float | str) -> int | float:
+    """The amount as a number, or a ValueError that says what is legal."""
+    if metric in _UNITS:
+        return parse_count(amount)
+    if metric == "ratio":
+        share = parse_share("ratio", amount)
+        if not 0 < share <= 1:
+            raise ValueError(f"ratio {amount!r} is not in 0..1: it is a share of the network's parameters")
+        return share
+    if metric == "scale":
+        scale = parse_share("scale", amount)
+        if not 0 <= scale <= 1:
+            raise ValueError(f"scale {amount!r} is not in 0..1")
+        return scale
+    knob = int(amount) if isinstance(amount, str) and amount.strip().isdigit() else amount
+    if isinstance(knob, bool) or not isinstance(knob, int) or knob < 1:
+        raise ValueError(f"knob {amount!r} is not a whole number of at least 1")
+    return knob

@@ -6,7 +6,6 @@ It is frozen, prints itself, and goes to JSON and back.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ import torch
 
 from understudy._util.quantities import format_count, format_share
 from understudy._util.text_tables import render, table
-from understudy.transforms import Transform, transforms
+from understudy.transforms import Transform, find_transform
 
 from .sites import Kind
 
@@ -187,13 +186,3 @@ class Plan:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-
-
-def find_transform(name: str) -> type[Transform]:
-    """A transform by name, or a ValueError with the nearest names."""
-    known = transforms()
-    if name not in known:
-        near = difflib.get_close_matches(str(name).lower(), known, n=2, cutoff=0.4)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ValueError(f"no transform {name!r} among {', '.join(known)}{hint}")
-    return known[name]

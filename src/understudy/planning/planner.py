@@ -14,11 +14,12 @@ from torch import nn
 
 from understudy._util.quantities import parse_count
 from understudy.counting.trace import Example
-from understudy.transforms import Transform
+from understudy.transforms import Transform, find_transform
 
-from .budget import BudgetError, Ladder, highest_within, spend
-from .plan import Plan, PlannedLayer, Spatial, Spec, Way, find_transform, matrix_in_features
+from .budget import BudgetError
+from .plan import Plan, PlannedLayer, Spatial, Spec, Way, matrix_in_features
 from .sites import Site, Sites, sites
+from .spend import Ladder, highest_within, spend
 
 Metric = Literal["params", "mult_adds"]
 

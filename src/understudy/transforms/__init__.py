@@ -1,29 +1,14 @@
-"""The registry of structured linear maps: one line a transform."""
+"""Structured linear maps: one file, one map; `registry` lists them."""
 
 from .acdc import Acdc
 from .base import Transform
 from .dense import Dense
 from .hashed import Hashed
 from .low_rank import LowRank
+from .registry import find_transform, transforms
 from .shuffle import Shuffle
 from .tensor_train import TensorTrain
 from .tucker import Tucker
-
-_TRANSFORMS: tuple[type[Transform], ...] = (
-    Dense,
-    LowRank,
-    TensorTrain,
-    Tucker,
-    Acdc,
-    Hashed,
-    Shuffle,
-)
-
-
-def transforms() -> dict[str, type[Transform]]:
-    """Every transform by its name."""
-    return {transform.name: transform for transform in _TRANSFORMS}
-
 
 __all__ = [
     "Acdc",
@@ -34,5 +19,6 @@ __all__ = [
     "TensorTrain",
     "Transform",
     "Tucker",
+    "find_transform",
     "transforms",
 ]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.planning.budget import BudgetError, Ladder, highest_within, spend
+from understudy.planning.budget import BudgetError
+from understudy.planning.spend import Ladder, highest_within, spend
 
 # A busy machine is no failure, and a run that fails fails again.
 STEADY = settings(deadline=None, derandomize=True, max_examples=200)

@@ -1,0 +1,155 @@
+"""What is asked of a plan, as a value: which transform where, and how much the student may cost.
+
+A recipe, a grid's cell and a plan hold the same record; text for people is made from it, never read back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from understudy.transforms import Transform
+from understudy.transforms.registry import find_transform
+
+from .budget import Budget
+
+Spatial = Literal["auto", "separable", "unfolded"]
+EVERYWHERE = "*"
+TransformChoice = str | type[Transform] | Mapping[str, str | type[Transform]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A transform for all sites or for those that a pattern names, a budget, and where to look.
+
+    Without a transform nothing is substituted. Patterns are those of `sites`; of several that name a site the
+    first counts, and a site that none names stays dense.
+    """
+
+    transform: tuple[tuple[str, str], ...] = ()  # pattern → transform; "*" is every site
+    budget: Budget | None = None
+    spatial: Spatial = "auto"
+    include: tuple[str, ...] = ()  # empty: all but the first convolution and the last layer
+    exclude: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()  # of the transforms that have them
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.spatial not in get_args(Spatial):
+            raise ValueError(f"spatial {self.spatial!r} is not one of {', '.join(get_args(Spatial))}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise ValueError(f"seed {self.seed!r} is not a whole number")
+        self._check_options()
+
+    @classmethod
+    def of(
+        cls,
+        transform: TransformChoice | None = None,
+        budget: Budget | None = None,
+        *,
+        spatial: Spatial = "auto",
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
+        seed: int = 0,
+    ) -> Request:
+        """A request from what people write: a name or a class, or patterns with one each."""
+        return cls(
+            transform=assigned(transform),
+            budget=budget,
+            spatial=spatial,
+            include=_patterns("include", include),
+            exclude=_patterns("exclude", exclude),
+            options=tuple(sorted((options or {}).items())),
+            seed=seed,
+        )
+
+    @property
+    def transforms(self) -> tuple[str, ...]:
+        """The transforms that are asked for, each once."""
+        return tuple(dict.fromkeys(name for _, name in self.transform))
+
+    @property
+    def label(self) -> str:
+        """`low_rank`, or `Linear=shuffle, *.conv2=low_rank`; empty where nothing is substituted."""
+        if [pattern for pattern, _ in self.transform] == [EVERYWHERE]:
+            return self.transform[0][1]
+        return ", ".join(f"{pattern}={name}" for pattern, name in self.transform)
+
+    def options_of(self, transform: str) -> dict[str, str]:
+        """The options that a transform has."""
+        return {name: value for name, value in self.options if name in find_transform(transform).options}
+
+    def _check_options(self) -> None:
+        made = [find_transform(name) for name in self.transforms]
+        for name, value in self.options:
+            having = [transform for transform in made if name in transform.options]
+            if not having:
+                known = sorted({option for transform in made for option in transform.options})
+                raise ValueError(
+                    f"{' and '.join(self.transforms) or 'no transform'} has no option {name!r} "
+                    f"(it has {', '.join(known) or 'none'})"
+                )
+            for transform in having:
+                legal = transform.options[name]
+                if value not in legal:
+                    raise ValueError(
+                        f"option {name} of {transform.name} is {value!r}, not one of {', '.join(legal)}"
+                    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON and TOML can hold it."""
+        return {
+            "transform": dict(self.transform),
+            "budget": None if self.budget is None else dataclasses.asdict(self.budget),
+            "spatial": self.spatial,
+            "include": list(self.include),
+            "exclude": list(self.exclude),
+            "options": dict(self.options),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Request:
+        """The inverse of `to_dict`; a ValueError says what does not belong."""
+        if not isinstance(data, Mapping):
+            raise ValueError(f"a request is {data!r}, not a table")
+        unknown = set(data) - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            raise ValueError(f"a request has no {', '.join(sorted(map(str, unknown)))}")
+        budget = data.get("budget")
+        if budget is not None and (not isinstance(budget, Mapping) or set(budget) != {"metric", "amount"}):
+            raise ValueError(f"budget {budget!r} is not a metric and an amount")
+        return cls.of(
+            data.get("transform") or None,
+            None if budget is None else Budget(budget["metric"], budget["amount"]),
+            spatial=data.get("spatial", "auto"),
+            include=data.get("include"),
+            exclude=data.get("exclude"),
+            options=data.get("options"),
+            seed=data.get("seed", 0),
+        )
+
+
+def assigned(transform: TransformChoice | None) -> tuple[tuple[str, str], ...]:
+    """Pattern → transform, from a name, a class, or a mapping of patterns."""
+    if transform is None:
+        return ()
+    if isinstance(transform, Mapping):
+        for pattern in transform:
+            if not isinstance(pattern, str) or not pattern:
+                raise ValueError(f"{pattern!r} is not a pattern: a module's path or type, such as '*.conv2'")
+        if not transform:
+            raise ValueError("transform is empty: name at least one, such as {'Linear': 'shuffle'}")
+        return tuple((pattern, find_transform(one).name) for pattern, one in transform.items())
+    return ((EVERYWHERE, find_transform(transform).name),)
+
+
+def _patterns(label: str, patterns: Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(patterns, str):
+        raise TypeError(f"{label} is {patterns!r}; give a list of patterns: [{patterns!r}]")
+    for pattern in patterns or ():
+        if not isinstance(pattern, str):
+            raise ValueError(f"{label} holds {pattern!r}, which is not a pattern")
+    return tuple(patterns or ())

@@ -14,10 +14,11 @@ from torch import nn
 
 from understudy._util.quantities import parse_count
 from understudy.counting.trace import Example
+from understudy.layers.replacement import Spec, Way, matrix_in_features
 from understudy.transforms import Transform, find_transform
 
 from .budget import BudgetError
-from .plan import Plan, PlannedLayer, Spatial, Spec, Way, matrix_in_features
+from .plan import Plan, PlannedLayer, Spatial
 from .sites import Site, Sites, sites
 from .spend import Ladder, highest_within, spend
 

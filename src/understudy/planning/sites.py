@@ -8,7 +8,7 @@ import difflib
 import fnmatch
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, overload
 
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -17,11 +17,11 @@ from understudy._util.quantities import format_count
 from understudy._util.text_tables import render, table
 from understudy.counting.trace import Example, Trace, trace
 from understudy.layers.layer import Layer
+from understudy.layers.replacement import Kind
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-Kind = Literal["linear", "conv1d", "conv2d", "other"]
 _DENSE: dict[type[nn.Module], Kind] = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d"}
 
 

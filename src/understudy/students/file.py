@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from understudy._util.files import whole_file
 from understudy.layers.layer import Conv, Layer, SeparableConv, stand_ins
-from understudy.planning.plan import Replacement, Spec, Way
-from understudy.planning.sites import Kind
+from understudy.layers.replacement import Kind, Replacement, Spec, Way
 
 from .substitute import build_layers, exchange
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from understudy.layers.geometry import Geometry
 from understudy.layers.layer import Conv, Layer, Linear, SeparableConv, stand_ins
-from understudy.planning.plan import Plan, Replacement
+from understudy.layers.replacement import Replacement
+from understudy.planning.plan import Plan
 from understudy.planning.sites import kind_of, obstacle, weight_owners
 
 Init = Literal["project", "fresh", "none"]

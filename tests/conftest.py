@@ -29,6 +29,12 @@ def declare_missing_torchvision_operators() -> None:
 declare_missing_torchvision_operators()
 
 
+@pytest.fixture(autouse=True)
+def unbounded_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables as wide as they are, whatever the terminal of the one who runs the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """`understudy` with these arguments, in this process."""

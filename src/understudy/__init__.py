@@ -4,9 +4,11 @@ from understudy.counting.operations import UnknownOperationError
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
 from understudy.networks.models import create_model, example_input, list_models
-from understudy.planning.budget import BudgetError
+from understudy.planning.budget import Budget, BudgetError
+from understudy.planning.compare import Comparison, compare
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan
+from understudy.planning.request import Request
 from understudy.planning.sites import Site, Sites, sites
 from understudy.students.cost import Cost, cost
 from understudy.students.file import load, save
@@ -19,14 +21,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AttentionTransfer",
+    "Budget",
     "BudgetError",
+    "Comparison",
     "Cost",
     "Plan",
+    "Request",
     "Site",
     "Sites",
     "Transform",
     "UnknownOperationError",
     "__version__",
+    "compare",
     "cost",
     "create_model",
     "example_input",

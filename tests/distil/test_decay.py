@@ -12,7 +12,7 @@ from torch import nn
 import understudy as us
 from understudy.distil.decay import Policy, Scope, weight_decay_groups
 from understudy.layers.layer import Layer
-from understudy.planning.plan import Spatial
+from understudy.planning.request import Spatial
 
 NAMES = list(us.transforms())
 SPATIAL: tuple[Spatial, ...] = get_args(Spatial)

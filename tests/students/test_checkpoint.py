@@ -12,11 +12,11 @@ import pytest
 import safetensors.torch
 import torch
 from safetensors import safe_open
-from test_sites import snapshot
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.planning.plan import Spatial
+from snapshots import snapshot
+from understudy.planning.request import Spatial
 from understudy.students import file as checkpoint
 from understudy.transforms import Hashed
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_sites import snapshot
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import understudy as us
+from snapshots import snapshot
 
 NAMES = list(us.transforms())
 

@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
-from test_sites import snapshot
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import understudy as us
+from snapshots import snapshot
 from understudy.layers.layer import Conv, Layer, Linear, SeparableConv
 from understudy.planning.plan import Plan, Spatial, Spec
 from understudy.students.substitute import separate

@@ -1,0 +1,205 @@
+"""Run a network over a few unlabelled batches, and keep what each of its sites saw."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from understudy._util.quantities import parse_count
+from understudy.planning.sites import Include, Sites, sites
+
+from .calibration import Calibration, SiteMoments
+from .inputs import Batch, DataError, OutputOf, read_batches
+from .moments import Moments
+from .rows import Dense, input_rows, output_rows, sample_positions
+
+SAMPLES = 1024
+POSITIONS = 64  # of each sample: as good as all of them, and much quicker
+GRADIENT_SAMPLES = 256
+_MEMORY = "4G"  # bytes of moments held at a time
+Watch = Callable[[str, int, int], None]  # what is done, steps so far, steps in all
+Look = Callable[[str, Dense, Tensor, Tensor], Tensor | None]  # path, layer, its input and output
+
+
+def calibrate(
+    model: nn.Module,
+    data: Iterable[Any] | Tensor,
+    *,
+    include: Include | None = None,
+    exclude: Sequence[str] | None = None,
+    samples: int = SAMPLES,
+    positions: int = POSITIONS,
+    gradients: bool = True,
+    output_of: OutputOf | None = None,
+    memory: int | str = _MEMORY,
+    seed: int = 0,
+    watch: Watch = lambda *_: None,
+) -> Calibration:
+    """The moments of every site's input over at most `samples` inputs; the model is not changed.
+
+    `data` is any iterable of inputs: tensors, `(inputs, labels)` of which the labels are not looked at, or
+    dictionaries. `positions` pixels or tokens of each sample are looked at, drawn by `seed`. With `gradients`
+    one backward pass also tells how much each layer's outputs matter; `output_of` takes the tensor to be kept
+    of what the network returns, by default the first. Layers whose moments do not fit into `memory` bytes
+    together are looked at in several runs.
+
+    >>> import torch, understudy as us
+    >>> us.calibrate(us.create_model("resnet20").eval(), torch.randn(8, 3, 32, 32))
+    <Calibration: 18 layers of CifarResNet, 8 samples>
+    """
+    survey = sites(model, include=include, exclude=exclude)
+    batches = read_batches(data, samples)
+    twin = copy.deepcopy(model).eval().requires_grad_(False)
+    layers = dense_layers(twin, survey)
+    groups = _groups(layers, parse_count(memory))
+    found: dict[str, Moments] = {}
+    for number, group in enumerate(groups):
+        watch("looking at the inputs of the layers", number, len(groups))
+        found |= _input_moments(twin, group, batches, positions, seed)
+    for path, moments in found.items():
+        if not moments.is_finite():
+            raise DataError(f"the input of {path!r} holds NaN or infinity on these data")
+    gram: dict[str, Tensor] = {}
+    if gradients:
+        watch("looking at what their outputs are worth", len(groups), len(groups))
+        gram = _output_gradients(twin, layers, batches, seed, output_of)
+    seen = {
+        path: SiteMoments(moments.count, moments.mean, moments.covariance, gram.get(path))
+        for path, moments in found.items()
+        if moments.count
+    }
+    idle = tuple(path for path in layers if path not in seen)
+    return Calibration(type(model).__name__, sum(batch.size for batch in batches), seen, idle)
+
+
+def dense_layers(model: nn.Module, survey: Sites) -> dict[str, Dense]:
+    """The modules that a survey chose, by path."""
+    found = {}
+    for site in survey.chosen:
+        module = model.get_submodule(site.path)
+        assert isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d)
+        found[site.path] = module
+    return found
+
+
+def _groups(layers: dict[str, Dense], memory: int) -> list[dict[str, Dense]]:
+    """Layers whose moments fit into memory together; one that does not by itself is a DataError."""
+    groups: list[dict[str, Dense]] = [{}]
+    used = 0
+    for path, layer in layers.items():
+        size = 8 * layer.weight[0].numel() ** 2
+        if size > memory:
+            raise DataError(f"the moments of {path!r} take {size:,} bytes, more than the {memory:,} allowed")
+        if used + size > memory:
+            groups.append({})
+            used = 0
+        groups[-1][path] = layer
+        used += size
+    return groups
+
+
+@torch.no_grad()
+def _input_moments(
+    model: nn.Module,
+    layers: dict[str, Dense],
+    batches: list[Batch],
+    positions: int,
+    seed: int,
+) -> dict[str, Moments]:
+    generator = torch.Generator().manual_seed(seed)
+    found = {path: Moments(layer.weight[0].numel()) for path, layer in layers.items()}
+    mask: Tensor | None = None
+
+    def look(path: str, layer: Dense, x: Tensor, _: Tensor) -> None:
+        where = sample_positions(layer, x, positions, generator)
+        found[path].add(real_rows(input_rows(layer, x, where), mask, where))
+
+    with watching(layers, look):
+        for batch in batches:
+            mask = batch.mask
+            run(model, batch)
+    return found
+
+
+def _output_gradients(
+    model: nn.Module,
+    layers: dict[str, Dense],
+    batches: list[Batch],
+    seed: int,
+    output_of: OutputOf | None,
+) -> dict[str, Tensor]:
+    """G of every layer: random signs on the outputs, sent back once."""
+    generator = torch.Generator().manual_seed(seed)
+    widths = {path: len(layer.weight) for path, layer in layers.items()}
+    found = {path: torch.zeros(width, width, dtype=torch.float64) for path, width in widths.items()}
+    count = 0
+    outputs: dict[str, list[Tensor]] = {}
+
+    def keep(path: str, _: Dense, __: Tensor, y: Tensor) -> Tensor:
+        """The first outputs begin a graph: the model's own parameters need no gradient."""
+        kept = y if y.requires_grad else y.detach().requires_grad_()
+        outputs.setdefault(path, []).append(kept)
+        return kept
+
+    for batch in batches:
+        if count >= GRADIENT_SAMPLES:
+            break
+        outputs.clear()
+        with torch.enable_grad(), watching(layers, keep):
+            z = run(model, batch, output_of)
+        signs = torch.randint(0, 2, z.shape, generator=generator).to(z) * 2 - 1
+        kept = [y for ys in outputs.values() for y in ys]
+        given = iter(torch.autograd.grad((z * signs).sum(), kept, allow_unused=True))
+        for path, ys in outputs.items():
+            for _ in ys:
+                gradient = next(given)
+                if gradient is not None:
+                    rows = output_rows(layers[path], gradient, None).flatten(0, 1)
+                    found[path] += (rows.T @ rows).double().cpu()
+        count += batch.size
+    useful = {path: gram for path, gram in found.items() if bool(gram.isfinite().all()) and bool(gram.any())}
+    return {path: gram / count for path, gram in useful.items()}
+
+
+def run(model: nn.Module, batch: Batch, output_of: OutputOf | None = None) -> Tensor:
+    """Run the model on a batch, on its own device; a DataError says why it cannot."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    try:
+        return batch.to(device).call(model, output_of)
+    except DataError:
+        raise
+    except Exception as error:
+        shapes = [tuple(leaf.shape) for leaf in tree_leaves(batch.inputs) if isinstance(leaf, Tensor)]
+        raise DataError(f"{type(model).__name__} cannot run on a batch of shape {shapes}: {error}") from error
+
+
+def real_rows(rows: Tensor, mask: Tensor | None, positions: Tensor | None) -> Tensor:
+    """(samples, positions, features) → vectors, without those of tokens that only fill up a batch."""
+    if mask is not None:
+        mask = mask if positions is None or mask.shape[1] == rows.shape[1] else mask[:, positions]
+        if mask.shape == rows.shape[:2]:
+            return rows[mask.to(rows.device)]
+    return rows.flatten(0, 1)
+
+
+@contextlib.contextmanager
+def watching(
+    layers: dict[str, Dense], look: Callable[[str, Dense, Tensor, Tensor], Tensor | None]
+) -> Iterator[None]:
+    """Call `look(path, layer, input, output)` at every call of every layer; what it returns is passed on."""
+
+    def hook(path: str) -> Callable[[Dense, tuple[Tensor, ...], Tensor], Tensor | None]:
+        return lambda layer, inputs, output: look(path, layer, inputs[0], output)
+
+    handles = [layer.register_forward_hook(hook(path)) for path, layer in layers.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,119 @@
+"""What a network's layers see: the moments of every site's input, and how much its outputs matter.
+
+Σ = E[(x − x̄)(x − x̄)ᵀ] over the vectors that a layer's weight is multiplied with, in float64. G = E[g gᵀ]
+with g the gradient, at the layer's output, of a random combination of the network's outputs: an error Δy of
+the layer changes these by about ΔyᵀGΔy. Together they weigh an error ΔW by tr(G ΔW Σ ΔWᵀ).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from understudy._util.text_tables import Table, table
+from understudy.students.file import HEADER_KEY, write_tensors
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+_FORMAT, _VERSION = "understudy-calibration", 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteMoments:
+    """What one site saw."""
+
+    count: int  # vectors
+    mean: Tensor  # (in·taps,)
+    covariance: Tensor  # Σ, (in·taps, in·taps)
+    gradient: Tensor | None = None  # G, (out, out)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there were fewer vectors than dimensions, so that Σ must be regularised."""
+        return self.count <= len(self.mean)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Calibration:
+    """The moments of every site that ran, by path; printable, and saved as one safetensors file."""
+
+    model: str
+    samples: int
+    layers: Mapping[str, SiteMoments]
+    idle: tuple[str, ...] = ()  # sites that never ran on the data
+
+    def __repr__(self) -> str:
+        return f"<Calibration: {len(self.layers)} layers of {self.model}, {self.samples:,} samples>"
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.table()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def table(self) -> Table:
+        """A row for every layer."""
+        rows = []
+        for path, seen in self.layers.items():
+            values = torch.linalg.eigvalsh(seen.covariance).clamp(min=0)
+            effective = float(values.sum() ** 2 / values.square().sum().clamp(min=1e-300))
+            note = "fewer vectors than dimensions: regularised" if seen.is_short else ""
+            rows.append((path, f"{seen.count:,}", str(len(seen.mean)), f"{effective:.1f}", note))
+        rows += [(path, "0", "", "", "never ran on the data: fitted plainly") for path in self.idle]
+        return table(
+            ("module", ">vectors", ">dimensions", ">effective", "note"),
+            rows,
+            title=f"{self.model}, {self.samples:,} samples",
+            caption="effective: (Σ λ)² / Σ λ² of the eigenvalues, how many directions the input really has",
+            yielding=("note",),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write one safetensors file, whole or not at all."""
+        tensors = {}
+        for name, seen in self.layers.items():
+            tensors[f"{name}:mean"], tensors[f"{name}:covariance"] = seen.mean, seen.covariance
+            if seen.gradient is not None:
+                tensors[f"{name}:gradient"] = seen.gradient
+        header = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "model": self.model,
+            "samples": self.samples,
+            "counts": {name: seen.count for name, seen in self.layers.items()},
+            "idle": list(self.idle),
+        }
+        write_tensors(path, {key: tensor.contiguous() for key, tensor in tensors.items()}, json.dumps(header))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Calibration:
+        """Read a file that `save` wrote; a ValueError says what is wrong with any other."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                header = json.loads((file.metadata() or {}).get(HEADER_KEY, "{}"))
+                tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            if header.get("format") != _FORMAT or header.get("version") != _VERSION:
+                raise ValueError(f"its format is not {_FORMAT} {_VERSION}")
+            layers = {
+                name: SiteMoments(
+                    int(count),
+                    tensors[f"{name}:mean"],
+                    tensors[f"{name}:covariance"],
+                    tensors.get(f"{name}:gradient"),
+                )
+                for name, count in header["counts"].items()
+            }
+            return cls(str(header["model"]), int(header["samples"]), layers, tuple(header["idle"]))
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is not a calibration: {error}") from error

@@ -1,0 +1,140 @@
+"""Calibration data as a network takes them: a few batches of inputs, whatever the loader yields."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+Inputs = Tensor | tuple[Any, ...] | dict[str, Any]
+OutputOf = Callable[[Any], Tensor]  # what a network returns → the tensor that matters
+_LABELS = ("label", "labels", "target", "targets")
+_MASK = "attention_mask"
+
+
+class DataError(ValueError):
+    """Data that a network cannot be calibrated on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Inputs of one call, how many samples they are, and their labels where the data have any."""
+
+    inputs: Inputs
+    size: int
+    labels: Tensor | None = None
+
+    def call(self, model: nn.Module, output_of: OutputOf | None = None) -> Tensor:
+        """Run the model, and take the tensor that matters of what it returns."""
+        if isinstance(self.inputs, dict):
+            returned = model(**self.inputs)
+        elif isinstance(self.inputs, tuple):
+            returned = model(*self.inputs)
+        else:
+            returned = model(self.inputs)
+        return output_of(returned) if output_of is not None else first_tensor(returned)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """Which tokens of which sample are real, (samples, tokens); None where there is no such mask."""
+        mask = self.inputs.get(_MASK) if isinstance(self.inputs, dict) else None
+        return mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        moved = tree_map_only(Tensor, lambda tensor: tensor.to(device), self.inputs)
+        return dataclasses.replace(self, inputs=moved)
+
+
+def first_tensor(returned: Any) -> Tensor:
+    """The first tensor of floating numbers that a network returns: its logits, or its last hidden states."""
+    leaves = tree_leaves(dict(returned) if isinstance(returned, Mapping) else returned)
+    for leaf in leaves:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            return leaf
+    raise DataError(f"the network returned a {type(returned).__name__} without a tensor of numbers in it")
+
+
+def read_batches(data: Iterable[Any] | Tensor, samples: int) -> list[Batch]:
+    """At most so many samples of what a loader yields: tensors, (inputs, labels), or dictionaries."""
+    if isinstance(data, Tensor):
+        data = data.split(128)
+    if isinstance(data, Mapping):
+        data = [data]
+    try:
+        items = iter(data)
+    except TypeError:
+        raise DataError(f"data is a {type(data).__name__}, not batches of inputs") from None
+    batches: list[Batch] = []
+    left = samples
+    for item in items:
+        batch = _batch(item)
+        if batch.size > left:
+            batch = _cut(batch, left)
+        batches.append(batch)
+        left -= batch.size
+        if left <= 0:
+            break
+    if not batches:
+        raise DataError("the data hold no batch")
+    return batches
+
+
+def _batch(item: Any) -> Batch:
+    if isinstance(item, Mapping):
+        given = dict(item)
+        labels = next((given.pop(key) for key in _LABELS if key in given), None)
+        tensors = [value for value in given.values() if isinstance(value, Tensor)]
+        if not tensors:
+            raise DataError(f"a batch holds {', '.join(map(str, given)) or 'nothing'}, and no tensor")
+        return Batch(given, len(tensors[0]), labels if isinstance(labels, Tensor) else None)
+    if isinstance(item, tuple | list):
+        if not item or not isinstance(item[0], Tensor):
+            raise DataError(f"a batch is a {type(item).__name__} that does not begin with a tensor")
+        is_labelled = len(item) == 2 and isinstance(item[1], Tensor) and not item[1].is_floating_point()
+        labels = item[1] if is_labelled and item[1].dim() == 1 else None
+        return Batch(item[0], len(item[0]), labels)
+    if not isinstance(item, Tensor):
+        raise DataError(f"a batch is a {type(item).__name__}, not a tensor, (inputs, labels) or a dictionary")
+    if item.dim() == 0 or len(item) == 0:
+        raise DataError(f"a batch has the shape {tuple(item.shape)}: it holds no sample")
+    return Batch(item, len(item))
+
+
+def _cut(batch: Batch, size: int) -> Batch:
+    """The first samples of a batch."""
+
+    def head(tensor: Tensor) -> Tensor:
+        return tensor[:size] if tensor.dim() and len(tensor) == batch.size else tensor
+
+    labels = None if batch.labels is None else batch.labels[:size]
+    return Batch(tree_map_only(Tensor, head, batch.inputs), size, labels)
+
+
+def held_back(batches: list[Batch], share: float = 0.125) -> tuple[list[Batch], list[Batch]]:
+    """Batches to fit on, and the last ones, which decide; a lone batch is cut in two."""
+    total = sum(batch.size for batch in batches)
+    wanted = max(1, round(share * total))
+    fit = list(batches)
+    decide: list[Batch] = []
+    count = 0
+    while len(fit) > 1 and count < wanted:
+        decide.insert(0, fit.pop())
+        count += decide[0].size
+    if not decide and fit[0].size > 1:
+        whole = fit[0]
+        kept = whole.size - max(1, round(share * whole.size))
+        fit, decide = [_cut(whole, kept)], [_tail(whole, kept)]
+    return fit, decide or fit
+
+
+def _tail(batch: Batch, start: int) -> Batch:
+    def tail(tensor: Tensor) -> Tensor:
+        return tensor[start:] if tensor.dim() and len(tensor) == batch.size else tensor
+
+    labels = None if batch.labels is None else batch.labels[start:]
+    return Batch(tree_map_only(Tensor, tail, batch.inputs), batch.size - start, labels)

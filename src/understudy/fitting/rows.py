@@ -1,0 +1,63 @@
+"""The input of a layer as vectors: for a convolution the patches under its kernel, at some output pixels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from understudy.layers.geometry import Geometry
+
+Dense = nn.Linear | nn.Conv1d | nn.Conv2d
+
+
+def sample_positions(layer: Dense, x: Tensor, most: int, generator: torch.Generator) -> Tensor | None:
+    """Which output positions of a batch to look at, the same for every sample; None is all of them."""
+    total = math.prod(x.shape[1:-1])
+    if not isinstance(layer, nn.Linear):
+        total = math.prod(Geometry.of(layer).output_size(x))
+    if total <= most:
+        return None
+    return torch.randperm(total, generator=generator)[:most].sort().values.to(x.device)
+
+
+def input_rows(layer: Dense, x: Tensor, positions: Tensor | None) -> Tensor:
+    """What the weight, as a matrix out × in·taps, is multiplied with: (samples, positions, in·taps)."""
+    if isinstance(layer, nn.Linear):
+        x = x.reshape(x.shape[0], -1, x.shape[-1])
+        return x if positions is None else x[:, positions]
+    geometry = Geometry.of(layer)
+    sizes = geometry.output_size(x)
+    flat = torch.arange(math.prod(sizes), device=x.device) if positions is None else positions
+    padded = geometry.pad(x)
+    samples, channels, *sides = padded.shape
+    pixels = padded.movedim(1, -1).reshape(samples, -1, channels)  # a pixel is one run of memory
+    corner = _flat_index(_unravel(flat, sizes), geometry.stride, sides)
+    window = torch.cartesian_prod(*(torch.arange(size, device=x.device) for size in geometry.kernel))
+    taps = _flat_index(list(window.reshape(-1, geometry.dims).unbind(1)), geometry.dilation, sides)
+    picked = pixels.index_select(1, (corner[:, None] + taps).flatten())  # (samples, positions · taps, in)
+    return picked.reshape(samples, len(flat), len(taps), channels).mT.flatten(2)
+
+
+def output_rows(layer: Dense, y: Tensor, positions: Tensor | None) -> Tensor:
+    """A tensor shaped like the layer's output, aligned with `input_rows`: (samples, positions, out)."""
+    rows = y.reshape(y.shape[0], -1, y.shape[-1]) if isinstance(layer, nn.Linear) else y.flatten(2).mT
+    return rows if positions is None else rows[:, positions]
+
+
+def _unravel(flat: Tensor, sizes: list[int]) -> list[Tensor]:
+    """Flat positions → one index an axis."""
+    found: list[Tensor] = []
+    for size in reversed(sizes):
+        found.insert(0, flat % size)
+        flat = flat // size
+    return found
+
+
+def _flat_index(indices: list[Tensor], steps: tuple[int, ...], sides: list[int]) -> Tensor:
+    """One index an axis, each multiplied by its step → flat pixels of an image."""
+    flat = torch.zeros_like(indices[0])
+    for index, step, side in zip(indices, steps, sides, strict=True):
+        flat = flat * side + index * step
+    return flat

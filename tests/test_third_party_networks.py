@@ -11,7 +11,7 @@ from test_sites import snapshot
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.layers.layer import Layer
+from understudy.layers import Layer
 from understudy.planning.plan import Plan, Spatial
 
 

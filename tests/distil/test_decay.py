@@ -11,10 +11,10 @@ from torch import nn
 
 import understudy as us
 from understudy.distil.decay import Policy, Scope, weight_decay_groups
-from understudy.layers.layer import Layer
+from understudy.layers import Layer
 from understudy.planning.plan import Spatial
 
-NAMES = list(us.transforms())
+NAMES = us.list_transforms()
 SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
 DECAY = 5e-4
 

@@ -21,7 +21,7 @@ import understudy as us
 from understudy.planning.plan import Plan, PlannedLayer, Spatial
 from understudy.planning.sites import Sites
 
-NAMES = list(us.transforms())
+NAMES = us.list_transforms()
 CONTINUOUS = ["low_rank", "tensor_train", "tucker", "acdc", "hashed"]
 SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
 
@@ -494,7 +494,7 @@ def test_an_option_reaches_every_layer() -> None:
     plan = us.plan(Mixed(), "hashed", scale=0.5, options={"indexing": "independent"})
     assert all(layer.spec and layer.spec.options == {"indexing": "independent"} for layer in plan.layers)
     student = us.substitute(Mixed(), plan)
-    assert {m.indexing for m in student.modules() if isinstance(m, us.transforms()["hashed"])} == {
+    assert {m.indexing for m in student.modules() if isinstance(m, us.get_transform("hashed"))} == {
         "independent"
     }
 

@@ -24,8 +24,8 @@ from torch.func import functional_call
 
 from understudy.counting.trace import trace
 from understudy.layers.geometry import Geometry
-from understudy.layers.layer import Conv
-from understudy.transforms import Acdc, Transform, transforms
+from understudy.layers import Conv
+from understudy.transforms import Acdc, Transform, known_transforms
 from understudy.transforms.base import Path, describe_knobs
 
 SHAPES = ((12, 12), (48, 48), (8, 24), (24, 8), (13, 17), (1, 5), (7, 1))
@@ -76,7 +76,7 @@ def first_middle_last(knobs: Sequence[int]) -> list[int]:
 
 def cases() -> Iterator[Case]:
     """The registry × the shapes × three knobs, and each option that is not a default once."""
-    for transform in transforms().values():
+    for transform in known_transforms().values():
         for shape in SHAPES:
             for knob in first_middle_last(transform.knobs(*shape)):
                 yield Case(transform, *shape, knob)

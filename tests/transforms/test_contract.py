@@ -15,7 +15,7 @@ from contract import Case
 from torch import Tensor, nn
 
 from understudy.counting.operations import UnknownOperationError
-from understudy.transforms import Acdc, Hashed, LowRank, Transform, transforms
+from understudy.transforms import Acdc, Hashed, LowRank, Transform, known_transforms
 
 Check = Callable[[Case], None]
 
@@ -116,7 +116,7 @@ def test_every_transform_keeps_its_promise_to_compilers(check: Check, case: Case
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about itself
 def test_inductor_agrees_with_eager_on_a_network_of_all_transforms() -> None:
     width = 12
-    built = (kind(width, width, kind.knob_at(width, width, 0.2), seed=1) for kind in transforms().values())
+    built = (kind(width, width, kind.knob_at(width, width, 0.2), seed=1) for kind in known_transforms().values())
     network = nn.Sequential(*built)
     x = contract.vectors(5, width, dtype=torch.float32)
     torch.compiler.reset()

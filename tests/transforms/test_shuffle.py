@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from understudy.layers.geometry import Geometry
-from understudy.layers.layer import Conv
+from understudy.layers import Conv
 from understudy.transforms import Shuffle
 
 SHAPES = ((12, 12, 3), (24, 48, 6), (48, 24, 2), (7, 5, 1), (16, 64, 8), (32, 32, 1))

@@ -25,7 +25,7 @@ from understudy.planning.planner import plan as make_plan
 from understudy.planning.sites import sites as find_sites
 from understudy.students.cost import cost as count_cost
 from understudy.students.substitute import substitute
-from understudy.transforms import transforms as known_transforms
+from understudy.transforms import known_transforms
 
 from .common import app, pairs, show
 

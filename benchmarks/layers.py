@@ -17,11 +17,10 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-import understudy as us
 from measure import best_of, write
 from understudy._util.text_tables import table
-from understudy.layers.geometry import Geometry
 from understudy.layers import Conv
+from understudy.layers.geometry import Geometry
 from understudy.transforms import known_transforms
 from understudy.transforms.shuffle import bottleneck
 

@@ -113,7 +113,7 @@ class Transform(nn.Module, abc.ABC):
 
     @classmethod
     def ideal_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
-        """Mult-adds a vector by the cheapest order once all that does not depend on the input is done ahead."""
+        """Mult-adds a vector by the cheapest order, all that does not depend on the input done ahead."""
         return cls.executed_mult_adds(in_features, out_features, knob, 1 << MANY_BITS) >> MANY_BITS
 
     @classmethod

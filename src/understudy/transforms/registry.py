@@ -45,9 +45,8 @@ def register_transform(transform: T) -> T:
     for attribute in ("name", "knob_name"):
         value = getattr(transform, attribute, None)
         if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", value):
-            raise ValueError(
-                f"{attribute} of {transform.__name__} is {value!r}, not a name of lower-case letters, digits and _"
-            )
+            legal = "a name of lower-case letters, digits and _"
+            raise ValueError(f"{attribute} of {transform.__name__} is {value!r}, not {legal}")
     abstract = getattr(transform, "__abstractmethods__", ())
     if abstract:
         raise TypeError(f"{transform.__name__} lacks {', '.join(sorted(abstract))}")

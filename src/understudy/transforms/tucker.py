@@ -97,7 +97,7 @@ class Tucker(ThreeWay):
 
     @classmethod
     def _places(cls, name: str, in_features: int, out_features: int, knob: int) -> list[_Place]:
-        """Where each factor of an order in parts acts, on channels that are (c, d) at first and (b, a) at last."""
+        """Where each factor of an order in parts acts: on channels (c, d) at first, (b, a) at last."""
         a, b, c, d = split(in_features, out_features)
         p, m, q = cls.ranks(in_features, out_features, knob)
         core_first = name.index("G") < name.index("B")

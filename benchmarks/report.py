@@ -15,7 +15,7 @@ from typing import Any
 from measure import write
 from understudy.experiments import curves
 from understudy.report import write_report
-from understudy.transforms import transforms
+from understudy.transforms import list_transforms
 
 BUDGETS = (2_000_000, 1_600_000, 1_200_000, 900_000, 600_000)
 SEEDS = range(3)
@@ -50,7 +50,7 @@ def cell(name: str, params: int, seed: int, **facts: Any) -> dict[str, Any]:
 
 def cells() -> list[dict[str, Any]]:
     made = [cell("teacher", 36_479_194, 0, role="teacher", attention=0.0, budget="")]
-    for transform in transforms():
+    for transform in list_transforms():
         for params in BUDGETS:
             for seed in SEEDS:
                 for attention in (1000.0, 0.0):

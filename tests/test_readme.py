@@ -47,7 +47,7 @@ def test_the_plan_prints_what_the_readme_shows() -> None:
 def test_the_table_of_the_demo_is_that_of_the_committed_result() -> None:
     cells = result("demo")["cells"]
     assert isinstance(cells, list)
-    assert {cell["transform"] for cell in cells} >= set(us.transforms()) - {"dense"}
+    assert {cell["transform"] for cell in cells} >= set(us.list_transforms()) - {"dense"}
     for cell in cells:
         costs = cell["costs"]
         row = (

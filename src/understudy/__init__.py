@@ -3,6 +3,7 @@
 from understudy.counting.operations import UnknownOperationError
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
+from understudy.layers import Execution, Layer, stand_ins
 from understudy.networks.models import create_model, example_input, list_models
 from understudy.planning.budget import Budget, BudgetError
 from understudy.planning.compare import Comparison, compare
@@ -15,7 +16,7 @@ from understudy.students.file import load, save
 from understudy.students.substitute import merge, substitute, substitute_
 from understudy.students.weights import load_weights
 
-from .transforms import Transform, transforms
+from .transforms import Transform, get_transform, list_transforms, register_transform
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,8 @@ __all__ = [
     "BudgetError",
     "Comparison",
     "Cost",
+    "Execution",
+    "Layer",
     "Plan",
     "Request",
     "Site",
@@ -36,15 +39,18 @@ __all__ = [
     "cost",
     "create_model",
     "example_input",
+    "get_transform",
     "list_models",
+    "list_transforms",
     "load",
     "load_weights",
     "merge",
     "plan",
+    "register_transform",
     "save",
     "sites",
+    "stand_ins",
     "substitute",
     "substitute_",
-    "transforms",
     "weight_decay_groups",
 ]

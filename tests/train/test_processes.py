@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.layers.layer import stand_ins
+from understudy.layers import stand_ins
 from understudy.train import DivergedError, Recipe, Run, train
 from understudy.train.processes import Processes, join, leave
 from understudy.train.trainer import Progress, Trainer
@@ -161,7 +161,7 @@ def work_on_gradients(rank: int, folder: str, port: int) -> None:
     torchrun(rank, port)
     processes = join("cpu")
     try:
-        for name in us.transforms():
+        for name in us.list_transforms():
             save_file(gradients(name, processes), Path(folder) / f"{name}-{rank}.safetensors")
         save_file(gradients("low_rank", processes, **LOSSES), Path(folder) / f"losses-{rank}.safetensors")
     finally:
@@ -177,7 +177,7 @@ def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 def test_two_processes_have_the_gradients_of_one_with_every_transform(tmp_path: Path) -> None:
     mp.spawn(work_on_gradients, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
     alone = Processes(0, 1, torch.device("cpu"))
-    wanted = {name: gradients(name, alone) for name in us.transforms()}
+    wanted = {name: gradients(name, alone) for name in us.list_transforms()}
     wanted["losses"] = gradients("low_rank", alone, **LOSSES)
     wrong = {}
     for name, expected in wanted.items():

@@ -11,7 +11,7 @@ import torch
 from understudy.networks.models import create_model
 from understudy.planning.planner import plan
 from understudy.planning.sites import Sites, sites
-from understudy.transforms import Acdc, Hashed, transforms
+from understudy.transforms import Acdc, Hashed, list_transforms
 
 _STEPS = 21
 _WIDTHS = tuple(round(2 ** (exponent / 4)) for exponent in range(4 * 5, 4 * 12 + 1))  # 32 to 4096
@@ -37,7 +37,7 @@ def knob_params(network: str, survey: Sites) -> dict[str, Any]:
     scale = [step / (_STEPS - 1) for step in range(_STEPS)]
     reached = {
         name: [plan(survey, name, scale=value).params for value in scale]
-        for name in transforms()
+        for name in list_transforms()
         if name != "dense"
     }
     return {

@@ -12,7 +12,7 @@ from understudy._util.quantities import parse_count
 from understudy.networks import nets
 from understudy.networks.models import create_model
 from understudy.train import Recipe
-from understudy.transforms import find_transform, transforms
+from understudy.transforms import get_transform, known_transforms
 from understudy.transforms.dense import Dense
 
 from .cell import Cell, Role, file_name, teacher_identity
@@ -66,9 +66,9 @@ class Expansion:
             raise GridError("[[students]] needs transforms, such as ['low_rank'], or 'all'")
         names = as_list("transforms", block["transforms"], str)
         if names == ["all"]:  # but the dense one, which has a single size
-            names = [name for name, transform in transforms().items() if transform is not Dense]
+            names = [name for name, transform in known_transforms().items() if transform is not Dense]
         for name in names:
-            find_transform(name)
+            get_transform(name)
         key = budgets[0]
         kind: type = {"params": str, "mult_adds": str, "knob": int}.get(key, float)
         settings = as_settings("[students.settings]", block.get("settings", {}))

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from understudy.distil.attention import AttentionTransfer, distillation_loss
 from understudy.distil.decay import weight_decay_groups
-from understudy.layers.layer import Conv, stand_ins
+from understudy.layers import Conv, stand_ins
 
 from .divergence import DivergedError, first_not_finite
 from .networks import set_drop_path
@@ -53,7 +53,7 @@ class Trainer:
         if self.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         for _, layer in stand_ins(network) if not recipe.recompute else ():
-            layer.recompute = False
+            layer.execution = dataclasses.replace(layer.execution, recompute=False)
         overrides = dict(item.split("=", 1) for item in recipe.decay_overrides)
         groups = weight_decay_groups(
             network,

@@ -22,9 +22,10 @@ from torch import nn
 
 import understudy as us
 from understudy import data
-from understudy.train import DivergedError, Recipe, Run, RunError, train
+from understudy.train import DivergedError, Recipe, Run, RunError, teacher_identity, train
 from understudy.train import loop as loop_module
-from understudy.train import networks as networks_module
+from understudy.train import student as student_module
+from understudy.train.teacher import load_teacher, read_inputs
 from understudy.train.trainer import Progress, learning_rate
 
 SETTINGS: dict[str, Any] = {
@@ -204,7 +205,7 @@ def test_drop_path_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def small(name: str, **options: Any) -> nn.Module:
         return us.create_model(name, cells=3, channels=4, **options)
 
-    monkeypatch.setattr(networks_module, "create_model", small)
+    monkeypatch.setattr(student_module, "create_model", small)
     assert_resumes(recipe(network="darts", drop_path=0.5, train_images=32, batch_size=8), tmp_path, 7)
 
 
@@ -222,7 +223,7 @@ def test_the_auxiliary_head_is_trained_taken_up_again_and_left_out_of_the_result
         train_images=random[:8], train_labels=torch.arange(8),
         test_images=random[8:], test_labels=torch.arange(8),
     )  # fmt: skip
-    monkeypatch.setattr(networks_module, "create_model", small)
+    monkeypatch.setattr(student_module, "create_model", small)
     monkeypatch.setattr(loop_module, "load_data", lambda *_, **__: images)
     wanted = recipe(network="darts", auxiliary=1.0, drop_path=0.2, batch_size=4, train_images=0)
     assert_resumes(wanted, tmp_path, 3)
@@ -396,6 +397,18 @@ def test_a_folder_without_a_run_or_with_damaged_settings_is_named(tmp_path: Path
         Run.read(tmp_path)
 
 
+@pytest.mark.parametrize("held", [None, 1, 99])
+def test_a_run_of_another_format_is_refused_with_both_formats(
+    whole: Path, tmp_path: Path, held: int | None
+) -> None:
+    config = json.loads((whole / "config.json").read_text())
+    del config["format"]
+    (tmp_path / "config.json").write_text(json.dumps(config if held is None else {**config, "format": held}))
+    for look in (Run.read, teacher_identity, functools.partial(train, recipe())):
+        with pytest.raises(RunError, match=rf"has format {held or 1}, .* which reads format 2"):
+            look(tmp_path)
+
+
 # ---- divergence -----------------------------------------------------------------------------------------
 
 
@@ -414,7 +427,7 @@ def test_a_loss_that_is_not_finite_names_step_and_layer_and_keeps_the_last_good_
 ) -> None:
     folder = tmp_path / "run"
     networks: list[nn.Module] = []
-    make = networks_module.make_student
+    make = student_module.make_student
 
     def keep(*arguments: Any) -> nn.Module:
         networks.append(make(*arguments))
@@ -443,7 +456,7 @@ def test_a_weight_spoilt_by_the_very_last_step_does_not_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     networks: list[nn.Module] = []
-    make = networks_module.make_student
+    make = student_module.make_student
 
     def keep(*arguments: Any) -> nn.Module:
         networks.append(make(*arguments))
@@ -481,15 +494,30 @@ def test_a_teacher_that_is_missing_unfinished_or_does_not_fit_is_named(tmp_path:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_teacher_is_known_by_what_it_is(tmp_path: Path, teacher: Path) -> None:
+    run = Run.read(teacher)
+    assert teacher_identity(teacher) == run.identity == recipe().identity()
+    moved = tmp_path / "moved.safetensors"
+    moved.write_bytes(run.model_file.read_bytes())
+    assert teacher_identity(str(moved)) == teacher_identity(run.model_file) != run.identity
+    assert teacher_identity("timm:resnet18") == "timm:resnet18"
+    with pytest.raises(RunError, match=r"no plan .missing\.json."):
+        train(recipe(plan="missing.json"), tmp_path / "run")
+    # What a grid knows beforehand is what the run will be.
+    student = recipe(transform="low_rank", ratio=0.2, attention=1000, teacher=str(teacher))
+    inputs = read_inputs(student)
+    assert Run(tmp_path, student, inputs).identity == student.identity(teacher=recipe().identity())
+
+
 def test_a_teacher_for_other_classes_is_named(teacher: Path) -> None:
     with pytest.raises(RunError, match="does not fit wrn_10_1 with 100 classes"):
-        networks_module.load_teacher(recipe(teacher=str(teacher)), 100)
+        load_teacher(recipe(teacher=str(teacher)), 100)
 
 
 def test_a_teacher_from_a_run_and_from_its_file_are_the_same_network(teacher: Path) -> None:
     states = []
     for source in (teacher, teacher / "model.safetensors"):
-        network = networks_module.load_teacher(recipe(teacher=str(source)), 10)
+        network = load_teacher(recipe(teacher=str(source)), 10)
         assert network is not None
         assert not network.training
         assert not any(parameter.requires_grad for parameter in network.parameters())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Iterator, Set
@@ -18,9 +17,20 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from understudy._util.quantities import format_count
 from understudy._util.text_tables import table
 from understudy.students.cost import cost
-from understudy.train import Recipe, Run, RunError, load_recipe, loop, networks, recipe_names, recipe_settings
+from understudy.train import (
+    Recipe,
+    Run,
+    RunError,
+    load_recipe,
+    loop,
+    recipe_names,
+    recipe_settings,
+    settings_by_source,
+)
 from understudy.train.processes import join, leave
-from understudy.train.recipe import BUDGETS
+from understudy.train.run import CONFIG
+from understudy.train.settings import REQUEST_KEYS
+from understudy.train.teacher import load_trained, read_inputs
 from understudy.train.trainer import Progress as Position
 
 from .common import app, pairs, show
@@ -54,11 +64,13 @@ def train(
         str, typer.Argument(help="A shipped recipe (" + ", ".join(recipe_names()) + ") or a TOML file.")
     ],
     transform: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--transform",
             "-t",
-            help="Train a student with this transform; else the dense network.",
+            metavar="NAME|PATTERN=NAME",
+            help="Train a student with this transform, or repeated, with one for the layers that a pattern "
+            "names, such as '*.conv2=low_rank'; else the dense network.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +81,8 @@ def train(
         str | None, typer.Option(help="At most so many mult-adds, such as 0.5G.", show_default=False)
     ] = None,
     ratio: Annotated[
-        float | None, typer.Option(help="At most this share of the dense parameters.", show_default=False)
+        str | None,
+        typer.Option(help="At most this share of the dense parameters: 0.3 or 30%.", show_default=False),
     ] = None,
     teacher: Annotated[
         str | None,
@@ -94,7 +107,7 @@ def train(
 ) -> None:
     """Train a network or its student by RECIPE; the same command again goes on where a killed run stopped."""
     flags = {
-        "transform": transform,
+        "transform": chosen_transform(transform),
         "params": params,
         "mult_adds": mult_adds,
         "ratio": ratio,
@@ -133,25 +146,40 @@ def train(
         )
 
 
+def chosen_transform(given: list[str] | None) -> str | dict[str, str] | None:
+    """What --transform was given: one name, or a pattern and a name each time."""
+    if given is None or (len(given) == 1 and "=" not in given[0]):
+        return given[0] if given else None
+    for one in given:
+        if "=" not in one:
+            raise ValueError(
+                f"--transform {one} beside others: give each a pattern, such as '*.conv2={one}', or '*={one}'"
+            )
+    return pairs("--transform", given)
+
+
 def default_folder(recipe: Recipe) -> Path:
     """Where a run goes unless it is told: a name for people, and the identity so that no two share it."""
-    identity = recipe.identity(networks.read_inputs(recipe))
-    return Path("runs") / f"{recipe.name}-{structure(recipe)}-{identity}"
-
-
-def structure(recipe: Recipe) -> str:
-    """In a word, what the network is made of."""
-    return recipe.transform or ("plan" if recipe.plan else "dense")
+    inputs = read_inputs(recipe)
+    identity = recipe.identity(teacher=inputs.teacher, plan=inputs.plan)
+    made_of = "-".join(recipe.request.transforms) or recipe.structure
+    return Path("runs") / f"{recipe.name}-{made_of}-{identity}"
 
 
 def describe(recipe: Recipe, from_file: Set[str], from_flags: Set[str]) -> Any:
     """Every setting, by where it comes from."""
-    rows: dict[str, list[str]] = {"flags": [], "recipe": [], "default": []}
-    for key, value in dataclasses.asdict(recipe).items():
-        source = "flags" if key in from_flags else "recipe" if key in from_file else "default"
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        rows[source].append(f"{key}={text}")
-    return table(["from", "settings"], [(source, "  ".join(items)) for source, items in rows.items()])
+    rows = [
+        (source, "  ".join(f"{key}={_written(value)}" for key, value in settings.items()))
+        for source, settings in settings_by_source(recipe, from_file, from_flags).items()
+    ]
+    return table(["from", "settings"], rows)
+
+
+def _written(value: Any) -> str:
+    """A setting as `--set` takes it."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={one}" for key, one in value.items())
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @contextmanager
@@ -192,7 +220,7 @@ def progress_bar(recipe: Recipe, *, silent: bool) -> Iterator[tuple[Any, Any]]:
         yield watch, report
 
 
-_OF_THE_NETWORK = {"network", "transform", "spatial", "exclude", *BUDGETS}
+_OF_THE_NETWORK = {"network", "plan", "request", *REQUEST_KEYS}
 
 
 @app.command()
@@ -226,7 +254,7 @@ def evaluate(
         resolved = load_recipe(recipe, changes)
     place = join(device).device
     images = loop.load_data(resolved, data, download=download)
-    network = networks.load_trained(target, resolved, len(images.classes)).to(place)
+    network = load_trained(target, resolved, len(images.classes)).to(place)
     errors = loop.evaluate(network, resolved, images, place)
     price = cost(network, images.example)
     count = errors["test_images"]
@@ -249,7 +277,7 @@ def runs(
     """List the runs under DIR: how each stands, its error, what its network costs."""
     if not folder.is_dir():
         raise ValueError(f"no folder {folder}")
-    found = sorted(path.parent for path in folder.rglob("config.json"))
+    found = sorted(path.parent for path in folder.rglob(CONFIG))
     if not found:
         raise ValueError(f"no run under {folder}")
     rows, reasons = [], []
@@ -265,7 +293,7 @@ def runs(
             (
                 name,
                 recipe.network,
-                structure(recipe),
+                recipe.structure,
                 state.status,
                 f"{state.epochs}/{recipe.epochs}",
                 "" if state.test_error is None else f"{state.test_error:.2f} %",

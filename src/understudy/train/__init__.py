@@ -2,8 +2,16 @@
 
 from .divergence import DivergedError
 from .loop import evaluate, train
-from .recipe import Recipe, load_recipe, recipe_names, recipe_settings
+from .recipe import (
+    Recipe,
+    indifferent_settings,
+    load_recipe,
+    recipe_names,
+    recipe_settings,
+    settings_by_source,
+)
 from .run import Run, RunError
+from .teacher import teacher_identity
 
 __all__ = [
     "DivergedError",
@@ -11,8 +19,11 @@ __all__ = [
     "Run",
     "RunError",
     "evaluate",
+    "indifferent_settings",
     "load_recipe",
     "recipe_names",
     "recipe_settings",
+    "settings_by_source",
+    "teacher_identity",
     "train",
 ]

@@ -23,17 +23,11 @@ from understudy.students.cost import cost
 from understudy.students.file import save as save_model
 
 from .divergence import DivergedError, check_finite
-from .networks import (
-    check_outputs,
-    load_teacher,
-    make_student,
-    make_student_plan,
-    read_inputs,
-    without_auxiliary,
-)
 from .processes import join
 from .recipe import Recipe
-from .run import Run
+from .run import PLAN, RESULT, Run
+from .student import check_outputs, make_student, make_student_plan, without_auxiliary
+from .teacher import load_teacher, read_inputs
 from .tensorboard import TensorBoard
 from .trainer import Progress, Trainer, autocast
 
@@ -58,7 +52,7 @@ def train(
     run = Run(out, recipe, inputs)
     if run.has_finished():
         report(f"{out} has finished already")
-        return run.read_json("result.json")
+        return run.read_json(RESULT)
     data = load_data(recipe, data_folder, download=download)
     batches = data.train_batches(
         recipe.batch_size,
@@ -97,7 +91,7 @@ def train(
             report(f"going on from step {progress.step}, epoch {progress.epoch}")
         if processes.is_first:
             if plan is not None:
-                plan.save(out / "plan.json")
+                plan.save(out / PLAN)
             run.keep_metrics(progress.epoch)
             run.set_status("running")
             board = TensorBoard(out / "tensorboard", progress.step) if tensorboard else None
@@ -153,15 +147,15 @@ def finish(run: Run, network: nn.Module, example: Tensor, last: dict[str, Any]) 
     """Write the trained network and what it costs; only then has the run finished."""
     network = without_auxiliary(network)
     price = cost(network, example)
-    save_model(network, run.folder / "model.safetensors")
+    save_model(network, run.model_file)
     result = {
         **last,
         "params": price.params,
         "mult_adds": price.mult_adds,
         "ideal_mult_adds": price.ideal_mult_adds,
-        "bytes": (run.folder / "model.safetensors").stat().st_size,
+        "bytes": run.model_file.stat().st_size,
     }
-    run.write_json("result.json", result)
+    run.write_json(RESULT, result)
     run.set_status("finished")
     return result
 

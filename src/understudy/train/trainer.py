@@ -17,10 +17,10 @@ from understudy.distil.decay import weight_decay_groups
 from understudy.layers.layer import Conv, stand_ins
 
 from .divergence import DivergedError, first_not_finite
-from .networks import set_drop_path
 from .processes import Processes
 from .recipe import Recipe
 from .run import Checkpoint
+from .student import set_drop_path
 
 
 @dataclasses.dataclass

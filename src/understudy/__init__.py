@@ -3,7 +3,7 @@
 from understudy.counting.operations import UnknownOperationError
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
-from understudy.networks.models import create_model, example_input, list_models
+from understudy.networks.models import UnknownModelError, create_model, example_input, list_models
 from understudy.planning.budget import BudgetError
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan
@@ -25,6 +25,7 @@ __all__ = [
     "Site",
     "Sites",
     "Transform",
+    "UnknownModelError",
     "UnknownOperationError",
     "__version__",
     "cost",

@@ -255,7 +255,7 @@ def test_flat_keys_make_a_request_and_one_budget_replaces_another(tmp_path: Path
 
 
 def test_no_such_recipe_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no recipe 'wrn_28_10' among .*did you mean wrn_28_10_cifar10"):
+    with pytest.raises(ValueError, match=r"no recipe 'wrn_28_10' among .*did you mean 'wrn_28_10_cifar10"):
         load_recipe("wrn_28_10")
     with pytest.raises(ValueError, match="nor such a file"):
         load_recipe(tmp_path / "missing.toml")

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from understudy.counting.trace import trace
 from understudy.data import DataSet
 from understudy.networks.models import create_model
-from understudy.networks.nets import Darts
+from understudy.networks.nets.auxiliary import AuxiliaryHead, remove_auxiliary_
+from understudy.networks.nets.drop_path import DropPath
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
 from understudy.planning.request import Request
@@ -78,17 +79,15 @@ def check_outputs(network: nn.Module, data: DataSet) -> None:
 
 def without_auxiliary(network: nn.Module) -> nn.Module:
     """The network as it is used: a copy without the head that only training needs, where there is one."""
-    if not any(isinstance(module, Darts) and module.auxiliary for module in network.modules()):
+    if not any(isinstance(module, AuxiliaryHead) for module in network.modules()):
         return network
     used = copy.deepcopy(network)
-    for module in used.modules():
-        if isinstance(module, Darts):
-            module.auxiliary = None
+    remove_auxiliary_(used)
     return used
 
 
-def set_drop_path(network: nn.Module, probability: float) -> None:
+def set_drop_path_(network: nn.Module, probability: float) -> None:
     """Ramp drop-path where the network has it."""
     for module in network.modules():
-        if isinstance(module, Darts):
-            module.drop_path_probability = probability
+        if isinstance(module, DropPath):
+            module.probability = probability

@@ -12,15 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.distil.attention import AttentionTransfer, distillation_loss
+from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
+from understudy.distil.distillation import distillation_loss
 from understudy.layers.layer import Conv, stand_ins
 
 from .divergence import DivergedError, first_not_finite
 from .processes import Processes
 from .recipe import Recipe
 from .run import Checkpoint
-from .student import set_drop_path
+from .student import set_drop_path_
 
 
 @dataclasses.dataclass
@@ -85,7 +86,7 @@ class Trainer:
     def begin(self, epoch: int) -> None:
         """Set what changes with the epoch."""
         self.network.train()
-        set_drop_path(self.network, self.recipe.drop_path * epoch / self.recipe.epochs)
+        set_drop_path_(self.network, self.recipe.drop_path * epoch / self.recipe.epochs)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.recipe, epoch)
 

@@ -421,7 +421,10 @@ def test_a_disk_that_fills_under_the_writer_of_tensors_is_told_in_one_line(
 
 
 def test_a_trained_network_is_not_changed_by_settings(run: Run, teacher: Path) -> None:
-    assert_refused(run("evaluate", teacher, "--set", "network=wrn_40_2"), "--set network cannot change")
+    assert_refused(
+        run("evaluate", teacher, "--set", "network=wrn_40_2"),
+        "network cannot change: the network is trained already",
+    )
 
 
 def test_a_damaged_status_is_named_and_hides_no_other_run(run: Run, teacher: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from understudy.counting.operations import UnknownOperationError
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
 from understudy.layers import Execution, Layer, stand_ins
-from understudy.networks.models import create_model, example_input, list_models
+from understudy.networks.models import UnknownModelError, create_model, example_input, list_models
 from understudy.planning.budget import Budget, BudgetError
 from understudy.planning.compare import Comparison, compare
 from understudy.planning.plan import Plan
@@ -33,6 +33,7 @@ __all__ = [
     "Site",
     "Sites",
     "Transform",
+    "UnknownModelError",
     "UnknownOperationError",
     "__version__",
     "compare",

@@ -144,7 +144,9 @@ def published_beside(item: PlannedCell) -> Published | None:
     if item.cell.role == "baseline" or costs is None:
         return None
     points = published(recipe.network, recipe.data)
-    return next((point for point in points if point.compares_with(recipe.transform, costs["params"])), None)
+    return next(
+        (point for point in points if point.compares_with(recipe.request.label, costs["params"])), None
+    )
 
 
 def results_table(grid: str, results: Sequence[Result]) -> Any:

@@ -6,14 +6,9 @@ import dataclasses
 import hashlib
 import json
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
-from understudy._util.files import digest
-from understudy._util.quantities import parse_count
 from understudy.train import Recipe
-
-from .checks import GridError
 
 Role = Literal["teacher", "student", "baseline"]
 
@@ -32,26 +27,13 @@ class Cell:
     @cached_property
     def id(self) -> str:
         """A hash of all that decides the outcome: not the name, and the teacher by what it is."""
-        counts = {key: getattr(self.recipe, key) for key in ("params", "mult_adds")}
-        recipe = self.recipe.replaced({key: parse_count(text) for key, text in counts.items() if text})
-        return recipe.identity({"teacher": self.teacher, "unreachable": self.unreachable})
+        identity = self.recipe.identity(teacher=self.teacher)
+        return short_hash([identity, self.unreachable]) if self.unreachable else identity
 
 
 def short_hash(content: object) -> str:
     """Ten characters that follow from the content, not from the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def teacher_identity(source: str) -> str:
-    """What an existing teacher is: the contents of its file, or the name of a published network."""
-    path = Path(source)
-    if path.is_dir():
-        path = path / "model.safetensors"
-    if path.is_file():
-        return digest(path).removeprefix("sha256:")[:10]
-    if ":" in source:
-        return source
-    raise GridError(f"no teacher {source!r}: neither a finished run, nor a file of weights, nor timm:NAME")
 
 
 def file_name(value: object) -> str:

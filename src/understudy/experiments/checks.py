@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from understudy.planning.budget import METRICS
 from understudy.train import Recipe
-from understudy.train.recipe import BUDGETS as RECIPE_BUDGETS
 
-BUDGETS = tuple(key for key in RECIPE_BUDGETS if key != "plan")
+BUDGETS = METRICS
 _DECIDED = {"network", "data", "seed", "transform", "teacher", "plan", "name", *BUDGETS}
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 

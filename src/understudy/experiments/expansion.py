@@ -11,11 +11,11 @@ from typing import Any
 from understudy._util.quantities import parse_count
 from understudy.networks import nets
 from understudy.networks.models import create_model
-from understudy.train import Recipe
+from understudy.train import Recipe, teacher_identity
 from understudy.transforms import get_transform, known_transforms
 from understudy.transforms.dense import Dense
 
-from .cell import Cell, Role, file_name, teacher_identity
+from .cell import Cell, Role, file_name
 from .checks import BUDGETS, GridError, as_list, as_settings, check_keys
 
 _STUDENT_KEYS = ("transforms", "networks", "seeds", "attention", "crs", "settings", *BUDGETS)

@@ -14,7 +14,7 @@ from understudy.networks import nets
 from understudy.planning.planner import plan
 from understudy.planning.sites import Sites, sites
 from understudy.train import Recipe
-from understudy.train.networks import dense_network
+from understudy.train.student import dense_network, plan_arguments
 
 from .cell import Cell
 from .checks import GridError
@@ -72,31 +72,15 @@ class _Surveys:
         return sites(model, torch.zeros(1, *shape, device="meta"), exclude=list(exclude) or None)
 
     def _costs(self, recipe: Recipe) -> Costs:
-        survey = self.survey(recipe.network, recipe.data, recipe.exclude)
-        if not recipe.transform:
+        survey = self.survey(recipe.network, recipe.data, recipe.request.exclude)
+        if not recipe.request.transform:
             assert survey.mult_adds is not None
             return {"params": survey.params, **dict.fromkeys(_MULT_ADDS, survey.mult_adds)}
-        made = plan(
-            survey,
-            recipe.transform,
-            **recipe.budget(),
-            spatial=recipe.spatial,
-        )
+        asked = plan_arguments(dataclasses.replace(recipe.request, include=(), exclude=()))
+        made = plan(survey, **asked)
         return {"params": made.params, **{key: getattr(made, key) for key in _MULT_ADDS}}
 
 
 def _only_what_counts(recipe: Recipe) -> Recipe:
     """The recipe of the same network at any seed and with any training."""
-    kept = (
-        "network",
-        "data",
-        "transform",
-        "params",
-        "mult_adds",
-        "ratio",
-        "scale",
-        "knob",
-        "spatial",
-        "exclude",
-    )
-    return dataclasses.replace(Recipe(), **{key: getattr(recipe, key) for key in kept})
+    return Recipe(network=recipe.network, data=recipe.data, request=recipe.request)

@@ -7,7 +7,6 @@ DIR/results/CELL.json    its result; what a clock decides is in `speed`, `second
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,10 +38,10 @@ def new_result(grid: str, planned: PlannedCell) -> Result:
         "role": cell.role,
         "status": "waiting" if planned.costs else "unreachable",
         "reason": planned.reason,
-        "recipe": dataclasses.asdict(recipe),
+        "recipe": recipe.to_dict(),
         "network": recipe.network,
         "data": recipe.data,
-        "transform": recipe.transform,
+        "transform": recipe.request.label,
         "budget": cell.budget,
         "attention": recipe.attention,
         "decay": recipe.decay,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from understudy.train.loop import load_data
+from understudy.train.job import load_data
 
 from .cell import Cell
 from .engine import Engine

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from understudy import data
 from understudy.train import Run
-from understudy.train.networks import load_trained
+from understudy.train.teacher import load_trained
 
 from .results import read_results, write_result
 from .task import one_line

@@ -35,12 +35,12 @@ class Task:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        return dataclasses.asdict(self)
+        return {**vars(self), "recipe": self.recipe.to_dict()}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Task:
         """The inverse of `to_dict`."""
-        return cls(**{**content, "recipe": Recipe().replaced(content["recipe"])})
+        return cls(**{**content, "recipe": Recipe.from_dict(content["recipe"])})
 
 
 @dataclasses.dataclass(frozen=True)

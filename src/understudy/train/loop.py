@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from understudy import data as datasets
 from understudy.data import Augment, DataSet
+from understudy.planning.plan import Plan
 from understudy.students.cost import cost
 from understudy.students.file import save as save_model
 
@@ -36,6 +37,7 @@ def train(
     recipe: Recipe,
     out: Path,
     *,
+    plan: Plan | None = None,
     data_folder: Path | None = None,
     download: bool = False,
     device: str | None = None,
@@ -45,7 +47,8 @@ def train(
 ) -> dict[str, Any]:
     """Train by a recipe into the folder `out`, or go on with the run that is there; returns its result.
 
-    `report` is told what happens in words; `watch` sees every step: the progress, batches an epoch, the loss.
+    `plan` is the recipe's own, where it has been made already. `report` is told what happens in words;
+    `watch` sees every step: the progress, batches an epoch, the loss.
     """
     processes = join(device)
     inputs = read_inputs(recipe)
@@ -71,7 +74,7 @@ def train(
     example = data.example
     classes = len(data.classes)
     teacher = load_teacher(recipe, classes)
-    plan = make_student_plan(recipe, classes, example)
+    plan = plan or make_student_plan(recipe, classes, example)
     network = make_student(recipe, classes, plan, teacher).to(processes.device)
     check_outputs(network, data)
     if teacher is not None and recipe.distillation:

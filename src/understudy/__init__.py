@@ -1,6 +1,6 @@
 """Replace the linear parts of a network by structured stand-ins, and count truthfully what they cost."""
 
-from understudy.counting.operations import UnknownOperationError
+from understudy.counting.operations import UnknownOperationError, register_operation
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
 from understudy.layers import Execution, Layer, stand_ins
@@ -47,6 +47,7 @@ __all__ = [
     "load_weights",
     "merge",
     "plan",
+    "register_operation",
     "register_transform",
     "save",
     "sites",

@@ -48,7 +48,7 @@ def plan(
     >>> import understudy as us
     >>> model = us.create_model("wrn_16_2")
     >>> us.plan(model, "low_rank", ratio=0.5)
-    <Plan: low_rank for WideResNet, at most 50 % of the parameters; 345,808 of 691,674 parameters, 14 layers>
+    <Plan: low_rank for WideResNet, at most 50 % of the parameters; 345,818 of 691,674 parameters, 15 layers>
     >>> us.plan(model, {"*.conv1": "shuffle", "*.conv2": "low_rank"}, params="100k").transforms
     ('shuffle', 'low_rank')
 

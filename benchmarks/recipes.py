@@ -34,8 +34,8 @@ from understudy.counting.trace import trace
 from understudy.data import DataSet
 from understudy.data.cifar import CIFAR10
 from understudy.train import Recipe, Run, load_recipe, train
-from understudy.train import loop as loop_module
-from understudy.train.networks import dense_network
+from understudy.train import job as job_module
+from understudy.train.student import dense_network
 
 # The paper's smaller budgets; 3 steps an epoch, the last batch uneven.
 STUDENTS: dict[str, dict[str, Any]] = {
@@ -90,12 +90,12 @@ def make_imagenet(folder: Path) -> None:
 def run_to_the_end(recipe: Recipe, out: Path, data: Path, log: Path) -> None:
     """One process's part: call `train`, and write down every step."""
     torch.set_num_threads(1)
-    whole = loop_module.load_data
+    whole = job_module.load_data
 
     def few_tests(*arguments: Any, **options: Any) -> DataSet:
         return whole(*arguments, **options).take(test=TEST_IMAGES)
 
-    loop_module.load_data = few_tests
+    job_module.load_data = few_tests
     with log.open("a", encoding="utf-8") as stream:
 
         def watch(progress: Any, _: int, loss: float) -> None:
@@ -108,7 +108,7 @@ def run_to_the_end(recipe: Recipe, out: Path, data: Path, log: Path) -> None:
 def start(recipe: Recipe, out: Path, data: Path, log: Path) -> subprocess.Popen[bytes]:
     """`run_to_the_end` in a process of its own."""
     settings = log.with_suffix(".recipe.json")
-    settings.write_text(json.dumps(vars(recipe)), encoding="utf-8")
+    settings.write_text(json.dumps(recipe.to_dict()), encoding="utf-8")
     return subprocess.Popen([sys.executable, __file__, "--run", str(settings), str(out), str(data), str(log)])
 
 
@@ -168,8 +168,8 @@ def prove(name: str, data: Path, folder: Path) -> dict[str, Any]:
         "image": [3, side, side],
         "batch": recipe.batch_size,
         "teacher_params": sum(parameter.numel() for parameter in teacher.parameters()),
-        "transform": recipe.transform,
-        "budget": recipe.params,
+        "transform": recipe.request.label,
+        "budget": str(recipe.request.budget),
         "student_params": Run.read(folder / "whole").read_json("result.json")["params"],
         "taps": {tap: list(maps[tap][-1][1:]) for tap in recipe.taps},
         "auxiliary_head_trained": auxiliary_moved(recipe, classes, folder / "whole") or None,
@@ -200,7 +200,7 @@ def main() -> None:
         import conftest  # noqa: F401
 
         settings, out, data, log = map(Path, sys.argv[2:])
-        run_to_the_end(Recipe().replaced(json.loads(settings.read_text())), out, data, log)
+        run_to_the_end(Recipe.from_dict(json.loads(settings.read_text())), out, data, log)
         return
     parser = argparse.ArgumentParser(description="The paper's recipes, killed and resumed on real shapes.")
     parser.add_argument("recipes", nargs="*", metavar="RECIPE", help=f"of {', '.join(STUDENTS)}")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import understudy as us
 from snapshots import snapshot
-from understudy.layers.layer import Layer
+from understudy.layers import Layer
 from understudy.planning.plan import Plan
 from understudy.planning.request import Spatial
 

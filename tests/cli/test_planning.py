@@ -16,7 +16,7 @@ from torch import nn
 import understudy as us
 from command import Result, Run
 
-TRANSFORMS = list(us.transforms())
+TRANSFORMS = us.list_transforms()
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def assert_fits(result: Result) -> None:
 def test_transforms_are_listed_with_their_mathematics(run: Run) -> None:
     result = run("transforms")
     assert_fits(result)
-    for name, transform in us.transforms().items():
+    for name, transform in ((name, us.get_transform(name)) for name in us.list_transforms()):
         line = next(line for line in result.out.splitlines() if line.startswith(f"  {name} "))
         assert transform.knob_name in line
     assert "W = U V, rank r." in result.text

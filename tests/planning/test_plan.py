@@ -22,7 +22,7 @@ from understudy.planning.plan import Plan, PlannedLayer
 from understudy.planning.request import Spatial
 from understudy.planning.sites import Sites
 
-NAMES = list(us.transforms())
+NAMES = us.list_transforms()
 CONTINUOUS = ["low_rank", "tensor_train", "tucker", "acdc", "hashed"]
 SPATIAL: tuple[Spatial, ...] = ("separable", "unfolded")
 
@@ -306,7 +306,7 @@ def test_linear_layers_share_one_share_of_their_cost() -> None:
 
 
 def test_patterns_give_each_layer_its_transform_and_the_first_that_names_it_counts() -> None:
-    choice = {"strided": "shuffle", "Conv2d": "low_rank", "Linear": us.transforms()["hashed"]}
+    choice = {"strided": "shuffle", "Conv2d": "low_rank", "Linear": us.get_transform("hashed")}
     plan = us.plan(Mixed(), choice, ratio=0.6, example=image())  # type: ignore[arg-type]
     chosen = {layer.path: layer.spec.transform if layer.spec else None for layer in plan}
     assert chosen == {
@@ -660,7 +660,7 @@ def test_an_option_reaches_every_layer() -> None:
     plan = us.plan(Mixed(), "hashed", scale=0.5, options={"indexing": "independent"})
     assert all(layer.spec and layer.spec.options == {"indexing": "independent"} for layer in plan.layers)
     student = us.substitute(Mixed(), plan)
-    assert {m.indexing for m in student.modules() if isinstance(m, us.transforms()["hashed"])} == {
+    assert {m.indexing for m in student.modules() if isinstance(m, us.get_transform("hashed"))} == {
         "independent"
     }
 

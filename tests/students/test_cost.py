@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import understudy as us
 from snapshots import snapshot
 
-NAMES = list(us.transforms())
+NAMES = us.list_transforms()
 
 
 class Small(nn.Module):

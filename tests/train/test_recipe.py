@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from understudy.train import Recipe, load_recipe, recipe_names
-from understudy.train.networks import make_student_plan
+from understudy.planning.budget import Budget
+from understudy.train import Recipe, indifferent_settings, load_recipe, recipe_names
+from understudy.train import recipe as recipe_module
+from understudy.train.student import make_student_plan
 
 # PAPER.md, "Networks and recipes"; what is not listed is the default, checked below
 WRN_28_10 = {
@@ -42,14 +43,15 @@ WRN_50_2 = {
     [("wrn_28_10_cifar10", WRN_28_10), ("darts_cifar10", DARTS), ("wrn_50_2_imagenet", WRN_50_2)],
 )
 def test_a_recipe_of_the_paper_holds_its_settings(name: str, settings: dict[str, Any]) -> None:
-    recipe = dataclasses.asdict(load_recipe(name))
+    recipe = {"exclude": (), **load_recipe(name).settings()}
     assert {key: recipe[key] for key in settings} == settings
     common = {
         "decay": "crs", "decay_scope": "layer", "decay_vectors": True, "decay_overrides": (), "clip": 0.0,
         "nesterov": False, "ema": 0.0, "distillation": 0.0, "init": "fresh", "spatial": "separable",
-        "train_images": 0, "precision": "float32", "teacher": "", "transform": "", "name": name,
+        "train_images": 0, "precision": "float32", "teacher": "", "name": name,
     }  # fmt: skip
     assert {key: recipe[key] for key in common} == common
+    assert "transform" not in recipe
 
 
 def test_the_shipped_recipes_are_the_paper_s_and_the_demo() -> None:
@@ -70,7 +72,8 @@ def test_a_file_may_leave_to_a_flag_what_it_cannot_do_without(tmp_path: Path) ->
     path = tmp_path / "student.toml"
     path.write_text('transform = "shuffle"\nattention = 1000.0\n')
     recipe = load_recipe(path, {"params": "20k", "teacher": "runs/teacher"})
-    assert (recipe.transform, recipe.params, recipe.teacher) == ("shuffle", "20k", "runs/teacher")
+    assert (recipe.request.label, recipe.request.budget) == ("shuffle", Budget("params", 20_000))
+    assert recipe.teacher == "runs/teacher"
     with pytest.raises(ValueError, match="needs a budget"):
         load_recipe(path)
 
@@ -88,10 +91,13 @@ def test_text_is_converted_to_the_type_of_its_setting() -> None:
 
 @pytest.mark.parametrize(
     ("key", "nearest"),
-    [("learning_rat", "learning_rate"), ("epoch", "epochs"), ("batchsize", "batch_size"), ("zzz", "")],
-)
+    [
+        ("learning_rat", "learning_rate"), ("epoch", "epochs"), ("batchsize", "batch_size"),
+        ("transfrom", "transform"), ("multadds", "mult_adds"),
+    ],
+)  # fmt: skip
 def test_an_unknown_key_names_the_nearest(tmp_path: Path, key: str, nearest: str) -> None:
-    with pytest.raises(ValueError, match=f"no setting '{key}'; the nearest is '{nearest}"):
+    with pytest.raises(ValueError, match=rf"no setting '{key}' \(did you mean '{nearest}'"):
         Recipe().replaced({key: 1})
     path = tmp_path / "own.toml"
     path.write_text(f"{key} = 1\n")
@@ -122,6 +128,11 @@ def test_an_unknown_key_names_the_nearest(tmp_path: Path, key: str, nearest: str
         ("milestones", 3, "a list of a whole number"),
         ("milestones", [1, 2.5], "a whole number"),
         ("milestones", "1,b", "a whole number"),
+        ("exclude", 3, "a list of text"),
+        ("transform", 3, "a name or a table such as Linear=shuffle"),
+        ("transform", {"Linear": 3}, "a name or a table such as Linear=shuffle"),
+        ("options", "balanced", "a table such as indexing=independent"),
+        ("request", "low_rank", "a table"),
     ],
 )
 def test_an_ill_typed_value_is_refused(key: str, value: Any, kind: str) -> None:
@@ -134,7 +145,8 @@ def test_an_ill_typed_value_is_refused(key: str, value: Any, kind: str) -> None:
     [
         ("epochs", 0), ("batch_size", 0), ("train_images", -1), ("learning_rate", -0.1), ("weight_decay", -1),
         ("cutout", -1), ("attention", -1), ("clip", -1), ("ema", 1), ("drop_path", 1.5), ("distillation", 2),
-        ("temperature", 0), ("momentum", -1), ("gamma", -1), ("ratio", -0.5), ("seed", -1), ("auxiliary", -1),
+        ("temperature", 0), ("momentum", -1), ("gamma", -1), ("ratio", -0.5), ("scale", 2), ("knob", 0),
+        ("params", "much"), ("spatial", "flat"), ("seed", -1), ("auxiliary", -1),
         ("checkpoint_seconds", -1), ("decay_overrides", "hashed"), ("decay_overrides", ["hashed=off"]),
     ],
 )  # fmt: skip
@@ -149,6 +161,10 @@ def test_a_value_out_of_range_is_refused_by_name(key: str, value: Any) -> None:
         ({"transform": "hashed"}, "needs a budget"),
         ({"params": "1M"}, "the budget params needs a transform"),
         ({"transform": "hashed", "params": "1M", "ratio": 0.5}, "give one of .*not params and ratio"),
+        ({"plan": "p.json", "ratio": 0.5}, "plan names its transforms and sizes itself: leave out ratio"),
+        ({"plan": "p.json", "transform": "hashed"}, "leave out transform hashed"),
+        ({"transform": "hashd", "ratio": 0.5}, "did you mean 'hashed'"),
+        ({"transform": "hashed", "ratio": 0.5, "options": "index=x"}, "hashed has no option 'index'"),
         ({"transform": "hashed", "ratio": 0.5, "attention": 1000}, "need a teacher"),
         ({"transform": "hashed", "ratio": 0.5, "distillation": 0.5}, "need a teacher"),
     ],
@@ -159,25 +175,29 @@ def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any]
 
 
 def test_the_identity_is_that_of_the_settings() -> None:
-    assert load_recipe("demo").identity() == load_recipe("demo").identity()
-    assert load_recipe("demo", {"seed": 0}).identity() == load_recipe("demo").identity()
-    assert load_recipe("demo", {"weight_decay": "5e-4"}).identity() == load_recipe("demo").identity()
-    seen = {Recipe().identity()}
-    for key, value in {
-        "seed": 1,
-        "flip": False,
-        "milestones": [3],
-        "learning_rate": 0.2,
-    }.items():
-        seen.add(Recipe().replaced({key: value}).identity())
-    assert len(seen) == 5
+    plain = load_recipe("demo").identity()
+    indifferent = {key: "3" for key in indifferent_settings() if key not in ("recompute", "plan")}
+    for same in ({}, {"seed": 0}, {"weight_decay": "5e-4"}, {"recompute": True}, indifferent):
+        assert load_recipe("demo", same).identity() == plain
+    base = Recipe().replaced({"transform": "hashed", "params": "1.2M"})
+    assert base.replaced({"params": 1_200_000}).identity() == base.identity()
+    seen = {base.identity(), base.identity(teacher="sha256:1"), base.identity(plan="sha256:1")}
+    changes: list[dict[str, Any]] = [
+        {"seed": 1}, {"flip": False}, {"milestones": [3]}, {"learning_rate": 0.2}, {"params": "1.3M"},
+        {"scale": 0}, {"transform": "shuffle"}, {"spatial": "unfolded"}, {"include": "Linear"},
+        {"exclude": "Linear"}, {"options": "indexing=independent"}, {"transform": {"Linear": "hashed"}},
+    ]  # fmt: skip
+    seen |= {base.replaced(change).identity() for change in changes}
+    assert len(seen) == 3 + len(changes)
 
 
-def test_the_identity_knows_inputs_by_content_and_ignores_how_a_run_runs() -> None:
-    plain = Recipe().identity()
-    for key, value in {"name": "x", "teacher": "elsewhere", "workers": 3, "checkpoint_seconds": 1}.items():
-        assert Recipe().replaced({key: value}).identity() == plain
-    assert Recipe().identity({"teacher": "sha256:1"}) != Recipe().identity({"teacher": "sha256:2"}) != plain
+def test_a_changed_default_or_format_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Recipe().identity()
+    assert Recipe().deciding()["gamma"] == 0.1  # a default is part of the identity
+    assert json.loads(json.dumps(Recipe().deciding())) == Recipe().deciding()
+    assert not set(Recipe().deciding()) & set(indifferent_settings())
+    monkeypatch.setattr(recipe_module, "FORMAT", 0)
+    assert Recipe().identity() != before
 
 
 def test_a_recipe_made_directly_is_checked_too() -> None:
@@ -185,15 +205,57 @@ def test_a_recipe_made_directly_is_checked_too() -> None:
         Recipe(epochs=0)
 
 
-def test_the_identity_survives_a_round_through_json() -> None:
-    recipe = load_recipe("wrn_28_10_cifar10")
-    held = json.loads(json.dumps(dataclasses.asdict(recipe)))
-    assert Recipe().replaced(held) == recipe
-    assert Recipe().replaced(held).identity() == recipe.identity()
+def test_a_recipe_survives_a_round_through_json() -> None:
+    settings = {"transform": {"Linear": "shuffle", "*.conv2": "hashed"}, "scale": 0, "seed": 3,
+                "include": "a,b", "options": {"indexing": "independent"}, "teacher": "t"}  # fmt: skip
+    recipe = load_recipe("wrn_28_10_cifar10", settings)
+    held = json.loads(json.dumps(recipe.to_dict()))
+    assert Recipe.from_dict(held) == Recipe().replaced(held) == recipe
+    assert Recipe.from_dict(held).identity() == recipe.identity()
+    assert recipe.request.seed == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": "3"}, "epochs is '3', not a whole number"),
+        ({"flip": "true"}, "flip is 'true', not true or false"),
+        ({"network": 3}, "network is 3, not text"),
+        ({"taps": "a,b"}, "taps is 'a,b', not a list of text"),
+        ({"request": None}, "a request is None, not a table"),
+        ({"transform": "low_rank"}, "a recipe has no transform"),
+        ({"epochs": None}, "epochs is None"),
+    ],
+)
+def test_a_record_that_is_not_whole_or_not_of_its_types_is_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Recipe.from_dict({**Recipe().to_dict(), **change})
+    with pytest.raises(ValueError, match=r"a recipe lacks .*epochs"):
+        Recipe.from_dict({"network": "wrn_10_1"})
+    with pytest.raises(ValueError, match="not a table"):
+        Recipe.from_dict([])  # type: ignore[arg-type]
+
+
+def test_flat_keys_make_a_request_and_one_budget_replaces_another(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('ratio = 0.5\noptions = { indexing = "independent" }\n'
+                    '[transform]\nLinear = "shuffle"\n"*.conv2" = "hashed"\n')  # fmt: skip
+    recipe = load_recipe(path, {"params": "20k"})
+    assert recipe.request.transform == (("Linear", "shuffle"), ("*.conv2", "hashed"))
+    assert recipe.request.budget == Budget("params", 20_000)
+    assert recipe.replaced({"scale": 0}).request.budget == Budget("scale", 0)
+    written = {"transform": "Linear=shuffle,*.conv2=hashed", "options": "indexing=independent"}
+    assert Recipe().replaced({**written, "params": 20_000}).request == recipe.request
+    planned = Recipe(plan="p.json")
+    assert planned.replaced({"transform": "shuffle", "knob": 2}).plan == ""
+    dense = recipe.replaced({"transform": "", "params": "", "options": ""})
+    assert (dense.structure, recipe.structure) == ("dense", "Linear=shuffle, *.conv2=hashed")
 
 
 def test_no_such_recipe_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no recipe 'wrn_28_10' among .*did you mean wrn_28_10_cifar10"):
+    with pytest.raises(ValueError, match=r"no recipe 'wrn_28_10' among .*did you mean 'wrn_28_10_cifar10"):
         load_recipe("wrn_28_10")
     with pytest.raises(ValueError, match="nor such a file"):
         load_recipe(tmp_path / "missing.toml")
@@ -211,6 +273,4 @@ def test_a_scale_or_a_knob_is_a_budget_too(budget: dict[str, Any]) -> None:
     recipe = Recipe().replaced({"network": "wrn_10_1", "transform": "low_rank", **budget})
     planned = make_student_plan(recipe, 10, torch.zeros(1, 3, 8, 8))
     assert planned is not None
-    assert planned.budget == ("scale 0.5" if "scale" in budget else "rank 2")
-    with pytest.raises(ValueError, match=r"give one of params, .*, not params and "):
-        recipe.replaced({"params": "10k"})
+    assert planned.request == recipe.request

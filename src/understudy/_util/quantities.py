@@ -40,7 +40,7 @@ def parse_share(name: str, text: str | float) -> float:
             share = float(text.strip()[:-1]) / 100
         else:
             share = float(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(problem) from None
     if not math.isfinite(share):
         raise ValueError(problem)

@@ -26,7 +26,7 @@ from understudy.planning.request import Request
 from understudy.planning.sites import sites as find_sites
 from understudy.students.cost import cost as count_cost
 from understudy.students.substitute import substitute
-from understudy.transforms import transforms as known_transforms
+from understudy.transforms import known_transforms
 
 from .common import app, assignment, pairs, show
 

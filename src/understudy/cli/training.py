@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Iterator, Set
@@ -17,10 +16,20 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from understudy._util.quantities import format_count
 from understudy._util.text_tables import table
-from understudy.students.cost import cost
-from understudy.train import Recipe, Run, RunError, load_recipe, loop, networks, recipe_names, recipe_settings
-from understudy.train.processes import join, leave
-from understudy.train.recipe import BUDGETS
+from understudy.train import (
+    Recipe,
+    Run,
+    RunError,
+    evaluate_trained,
+    load_recipe,
+    recipe_names,
+    recipe_settings,
+    settings_by_source,
+)
+from understudy.train import train as train_recipe
+from understudy.train.processes import leave
+from understudy.train.run import CONFIG
+from understudy.train.teacher import read_inputs
 from understudy.train.trainer import Progress as Position
 
 from .common import app, pairs, show
@@ -54,11 +63,13 @@ def train(
         str, typer.Argument(help="A shipped recipe (" + ", ".join(recipe_names()) + ") or a TOML file.")
     ],
     transform: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--transform",
             "-t",
-            help="Train a student with this transform; else the dense network.",
+            metavar="NAME|PATTERN=NAME",
+            help="Train a student with this transform, or repeated, with one for the layers that a pattern "
+            "names, such as '*.conv2=low_rank'; else the dense network.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +80,8 @@ def train(
         str | None, typer.Option(help="At most so many mult-adds, such as 0.5G.", show_default=False)
     ] = None,
     ratio: Annotated[
-        float | None, typer.Option(help="At most this share of the dense parameters.", show_default=False)
+        str | None,
+        typer.Option(help="At most this share of the dense parameters: 0.3 or 30%.", show_default=False),
     ] = None,
     teacher: Annotated[
         str | None,
@@ -94,7 +106,7 @@ def train(
 ) -> None:
     """Train a network or its student by RECIPE; the same command again goes on where a killed run stopped."""
     flags = {
-        "transform": transform,
+        "transform": chosen_transform(transform),
         "params": params,
         "mult_adds": mult_adds,
         "ratio": ratio,
@@ -109,7 +121,7 @@ def train(
         show(describe(resolved, set(recipe_settings(recipe)), set(changes)))
     try:
         with progress_bar(resolved, silent=not first) as (watch, report):
-            result = loop.train(
+            result = train_recipe(
                 resolved,
                 folder,
                 data_folder=data,
@@ -133,25 +145,40 @@ def train(
         )
 
 
+def chosen_transform(given: list[str] | None) -> str | dict[str, str] | None:
+    """What --transform was given: one name, or a pattern and a name each time."""
+    if given is None or (len(given) == 1 and "=" not in given[0]):
+        return given[0] if given else None
+    for one in given:
+        if "=" not in one:
+            raise ValueError(
+                f"--transform {one} beside others: give each a pattern, such as '*.conv2={one}', or '*={one}'"
+            )
+    return pairs("--transform", given)
+
+
 def default_folder(recipe: Recipe) -> Path:
     """Where a run goes unless it is told: a name for people, and the identity so that no two share it."""
-    identity = recipe.identity(networks.read_inputs(recipe))
-    return Path("runs") / f"{recipe.name}-{structure(recipe)}-{identity}"
-
-
-def structure(recipe: Recipe) -> str:
-    """In a word, what the network is made of."""
-    return recipe.transform or ("plan" if recipe.plan else "dense")
+    inputs = read_inputs(recipe)
+    identity = recipe.identity(teacher=inputs.teacher, plan=inputs.plan)
+    made_of = "-".join(recipe.request.transforms) or recipe.structure
+    return Path("runs") / f"{recipe.name}-{made_of}-{identity}"
 
 
 def describe(recipe: Recipe, from_file: Set[str], from_flags: Set[str]) -> Any:
     """Every setting, by where it comes from."""
-    rows: dict[str, list[str]] = {"flags": [], "recipe": [], "default": []}
-    for key, value in dataclasses.asdict(recipe).items():
-        source = "flags" if key in from_flags else "recipe" if key in from_file else "default"
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        rows[source].append(f"{key}={text}")
-    return table(["from", "settings"], [(source, "  ".join(items)) for source, items in rows.items()])
+    rows = [
+        (source, "  ".join(f"{key}={_written(value)}" for key, value in settings.items()))
+        for source, settings in settings_by_source(recipe, from_file, from_flags).items()
+    ]
+    return table(["from", "settings"], rows)
+
+
+def _written(value: Any) -> str:
+    """A setting as `--set` takes it."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={one}" for key, one in value.items())
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @contextmanager
@@ -192,9 +219,6 @@ def progress_bar(recipe: Recipe, *, silent: bool) -> Iterator[tuple[Any, Any]]:
         yield watch, report
 
 
-_OF_THE_NETWORK = {"network", "transform", "spatial", "exclude", *BUDGETS}
-
-
 @app.command()
 def evaluate(
     target: Annotated[
@@ -213,32 +237,25 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Test a trained network on its data set's test images."""
-    changes = pairs("--set", settings or [])
-    if target.is_dir():
-        if recipe is not None:
-            raise ValueError("--recipe is for a file of weights; a run has its own")
-        for key in sorted(changes.keys() & _OF_THE_NETWORK):
-            raise ValueError(f"--set {key} cannot change a network that is trained already")
-        resolved = Run.read(target).recipe.replaced(changes)
-    elif recipe is None:
-        raise ValueError(f"{target} is no run: say which network and data it is for, with --recipe")
-    else:
-        resolved = load_recipe(recipe, changes)
-    place = join(device).device
-    images = loop.load_data(resolved, data, download=download)
-    network = networks.load_trained(target, resolved, len(images.classes)).to(place)
-    errors = loop.evaluate(network, resolved, images, place)
-    price = cost(network, images.example)
-    count = errors["test_images"]
+    tested = evaluate_trained(
+        target,
+        recipe,
+        pairs("--set", settings or []),
+        data_folder=data,
+        download=download,
+        device=device,
+    )
+    errors, count = tested.errors, tested.errors.test_images
     rows = []
-    for name, key in (("top-1", "test_error"), ("top-5", "test_top5_error")):
-        right = round(count * (1 - errors[key] / 100))
-        rows.append((name, f"{errors[key]:.2f} %", f"{100 - errors[key]:.2f} %", f"{right:,} of {count:,}"))
-    show(escape(f"{target} on {resolved.data}"))
+    for name, error in (("top-1", errors.test_error), ("top-5", errors.test_top5_error)):
+        if error is not None:
+            right = round(count * (1 - error / 100))
+            rows.append((name, f"{error:.2f} %", f"{100 - error:.2f} %", f"{right:,} of {count:,}"))
+    show(escape(f"{target} on {tested.recipe.data}"))
     show(table(["", ">error", ">accuracy", ">right"], rows))
     show(
-        f"cross-entropy {errors['test_loss']:.4f}; {price.params:,} parameters, "
-        f"{format_count(price.mult_adds)} mult-adds"
+        f"{tested.recipe.loss.replace('_', '-')} {errors.test_loss:.4f}; "
+        f"{tested.cost.params:,} parameters, {format_count(tested.cost.mult_adds)} mult-adds"
     )
 
 
@@ -249,7 +266,7 @@ def runs(
     """List the runs under DIR: how each stands, its error, what its network costs."""
     if not folder.is_dir():
         raise ValueError(f"no folder {folder}")
-    found = sorted(path.parent for path in folder.rglob("config.json"))
+    found = sorted(path.parent for path in folder.rglob(CONFIG))
     if not found:
         raise ValueError(f"no run under {folder}")
     rows, reasons = [], []
@@ -265,7 +282,7 @@ def runs(
             (
                 name,
                 recipe.network,
-                structure(recipe),
+                recipe.structure,
                 state.status,
                 f"{state.epochs}/{recipe.epochs}",
                 "" if state.test_error is None else f"{state.test_error:.2f} %",

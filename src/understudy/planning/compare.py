@@ -12,7 +12,7 @@ from torch import nn
 from understudy._util.quantities import format_count, format_share
 from understudy._util.text_tables import Table, table
 from understudy.counting.trace import Example
-from understudy.transforms import find_transform, transforms
+from understudy.transforms import get_transform, known_transforms
 
 from .budget import Budget, BudgetError
 from .plan import Plan
@@ -38,7 +38,7 @@ class Comparison:
     @property
     def names(self) -> list[str]:
         """The transforms in the order of the registry."""
-        return [name for name in transforms() if name in self.plans or name in self.refused]
+        return [name for name in known_transforms() if name in self.plans or name in self.refused]
 
     def __repr__(self) -> str:
         return f"<Comparison: {len(self.plans)} transforms for {self.model}, {self.budget}>"
@@ -123,12 +123,12 @@ def compare(
         else sites(model, example, include=include, exclude=exclude, meta=meta)
     )
     wanted = dict(options or {})
-    unknown = set(wanted) - {option for known in transforms().values() for option in known.options}
+    unknown = set(wanted) - {option for known in known_transforms().values() for option in known.options}
     if unknown:
         raise ValueError(f"no transform has an option {', '.join(sorted(unknown))}")
     plans: dict[str, Plan] = {}
     refused: dict[str, ValueError] = {}
-    for transform, known in transforms().items():
+    for transform, known in known_transforms().items():
         own = {key: value for key, value in wanted.items() if key in known.options}
         try:
             request = Request.of(transform, budget, spatial=spatial, options=own, seed=seed)
@@ -154,7 +154,7 @@ def _row(name: str, made: Plan) -> tuple[str, ...]:
     return (
         name,
         ", ".join(ways),
-        f"{find_transform(name).knob_name} {knobs[0]}…{knobs[-1]}" if knobs else "",
+        f"{get_transform(name).knob_name} {knobs[0]}…{knobs[-1]}" if knobs else "",
         f"{made.params:,}",
         format_share(made.params, made.dense_params),
         format_count(made.mult_adds),

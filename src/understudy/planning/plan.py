@@ -16,7 +16,7 @@ from understudy._util.nearest import hint
 from understudy._util.quantities import format_count, format_shape, format_share
 from understudy._util.text_tables import Table
 from understudy.layers.replacement import Replacement
-from understudy.transforms import find_transform
+from understudy.transforms import get_transform
 
 from .request import Request
 
@@ -44,7 +44,7 @@ class PlannedLayer(Replacement):
         return (
             "dense"
             if self.spec is None
-            else f"{find_transform(self.spec.transform).knob_name} {self.spec.knob}"
+            else f"{get_transform(self.spec.transform).knob_name} {self.spec.knob}"
         )
 
 

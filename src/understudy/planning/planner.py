@@ -13,7 +13,7 @@ from torch import nn
 from understudy._util.quantities import format_count
 from understudy.counting.trace import Example
 from understudy.layers.replacement import Way
-from understudy.transforms import find_transform
+from understudy.transforms import get_transform
 
 from .budget import Budget, BudgetError
 from .plan import Plan, PlannedLayer
@@ -48,7 +48,7 @@ def plan(
     >>> import understudy as us
     >>> model = us.create_model("wrn_16_2")
     >>> us.plan(model, "low_rank", ratio=0.5)
-    <Plan: low_rank for WideResNet, at most 50 % of the parameters; 345,808 of 691,674 parameters, 14 layers>
+    <Plan: low_rank for WideResNet, at most 50 % of the parameters; 345,818 of 691,674 parameters, 15 layers>
     >>> us.plan(model, {"*.conv1": "shuffle", "*.conv2": "low_rank"}, params="100k").transforms
     ('shuffle', 'low_rank')
 
@@ -161,7 +161,7 @@ class _Planner:
                 kernel_way: Way = "unfolded" if spatial == "unfolded" else "separable"
                 way: Way = "pointwise" if site.area == 1 else kernel_way
                 options = self.request.options_of(name)
-                made[site.path] = Pricing(site, find_transform(name), way, self.request.seed, options)
+                made[site.path] = Pricing(site, get_transform(name), way, self.request.seed, options)
         return made
 
     def within(self, metric: str, budget: int) -> Plan:

@@ -1,18 +1,41 @@
 """Training with the original as teacher: recipes, losses, decay, the loop, and runs that resume."""
 
 from .divergence import DivergedError
-from .loop import evaluate, train
-from .recipe import Recipe, load_recipe, recipe_names, recipe_settings
+from .evaluation import Evaluation, evaluate, evaluate_trained
+from .figures import Epoch, Errors
+from .job import Job, load_data, prepare
+from .loop import Fitted, fit, train
+from .recipe import (
+    Recipe,
+    indifferent_settings,
+    load_recipe,
+    recipe_names,
+    recipe_settings,
+    settings_by_source,
+)
 from .run import Run, RunError
+from .teacher import teacher_identity
 
 __all__ = [
     "DivergedError",
+    "Epoch",
+    "Errors",
+    "Evaluation",
+    "Fitted",
+    "Job",
     "Recipe",
     "Run",
     "RunError",
     "evaluate",
+    "evaluate_trained",
+    "fit",
+    "indifferent_settings",
+    "load_data",
     "load_recipe",
+    "prepare",
     "recipe_names",
     "recipe_settings",
+    "settings_by_source",
+    "teacher_identity",
     "train",
 ]

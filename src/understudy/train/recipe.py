@@ -3,64 +3,71 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import hashlib
 import json
-import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
+from understudy._util.nearest import hint
 from understudy._util.shipped import read_toml, shipped_names
+from understudy.distil.decay import Policy, Scope
+from understudy.planning.request import Request
 
-Schedule = Literal["step", "cosine"]
-Precision = Literal["float32", "bfloat16", "float16"]
-_Decay = Literal["crs", "none"]
-BUDGETS = ("params", "mult_adds", "ratio", "scale", "knob", "plan")  # one of these goes with a transform
+from .losses import Loss
+from .optimisers import OptimiserName
+from .precision import Precision
+from .schedules import Schedule
+from .settings import REQUEST_KEYS, SIZES, changed_request, convert, overlaid, written
+
+FORMAT = 2  # of what an identity is made of, and of a run's settings on disk
+
+# Of a field: what a run is called, where its inputs lie, how it runs. Another choice gives the same result.
+INDIFFERENT: Mapping[str, bool] = MappingProxyType({"decides": False})
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """The settings of one training run; a rate or weight of 0 turns its part off."""
 
-    name: str = "custom"
+    name: str = field(default="custom", metadata=INDIFFERENT)
     # what is trained
     network: str = "wrn_16_2"
     data: str = "digits"
     train_images: int = 0  # 0: all of them
     seed: int = 0
     # substitution
-    transform: str = ""  # "": train the dense network
-    params: str = ""
-    mult_adds: str = ""
-    ratio: float = 0.0
-    scale: float = 0.0
-    knob: int = 0
-    plan: str = ""  # a plan file instead of a budget
-    spatial: Literal["separable", "unfolded"] = "separable"
-    exclude: tuple[str, ...] = ()
+    request: Request = field(default_factory=Request)  # its seed is the recipe's
+    plan: str = field(default="", metadata=INDIFFERENT)  # a plan file instead; it counts by its content
     init: Literal["fresh", "project"] = "fresh"
     # optimisation
     epochs: int = 200
     batch_size: int = 128
+    loss: Loss = "cross_entropy"
+    label_smoothing: float = 0.0
+    optimiser: OptimiserName = "sgd"
     learning_rate: float = 0.1
     schedule: Schedule = "step"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
-    momentum: float = 0.9
+    rise: float = 0.3  # of one_cycle: the share of steps with a rising rate
+    momentum: float = 0.9  # of sgd
     nesterov: bool = False
+    betas: tuple[float, ...] = (0.9, 0.999)  # of adamw
     clip: float = 0.0
     ema: float = 0.0
     # weight decay
     weight_decay: float = 5e-4
-    decay: _Decay = "crs"
-    decay_scope: Literal["layer", "network"] = "layer"
+    decay: Policy = "crs"
+    decay_scope: Scope = "layer"
     decay_overrides: tuple[str, ...] = ()  # such as "hashed=none"
     decay_vectors: bool = True  # biases and norms too
-    # the teacher
-    teacher: str = ""  # a run folder, a safetensors file, or a name such as timm:NAME
+    # the teacher: a run folder, a safetensors file, or a name such as timm:NAME; it counts by what it is
+    teacher: str = field(default="", metadata=INDIFFERENT)
     attention: float = 0.0  # β
     taps: tuple[str, ...] = ()
     distillation: float = 0.0  # α: the share of the loss that is Hinton's
@@ -79,50 +86,99 @@ class Recipe:
     precision: Precision = "float32"
     channels_last: bool = True
     compile: bool = False
-    recompute: bool = True  # stand-ins keep only their input for the backward pass; False is quicker
-    workers: int = 0
-    checkpoint_seconds: float = 300.0
+    # stand-ins keep only their input for the backward pass; False is quicker
+    recompute: bool = field(default=True, metadata=INDIFFERENT)
+    workers: int = field(default=0, metadata=INDIFFERENT)
+    checkpoint_seconds: float = field(default=300.0, metadata=INDIFFERENT)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "request", dataclasses.replace(self.request, seed=self.seed))
         _check(self)
 
-    def identity(self, inputs: Mapping[str, str] | None = None) -> str:
+    # ---- what it is ------------------------------------------------------------------------------------
+
+    @property
+    def structure(self) -> str:
+        """In a word, what the network is made of: `low_rank`, `plan`, `dense`."""
+        return self.request.label or ("plan" if self.plan else "dense")
+
+    def deciding(self) -> dict[str, Any]:
+        """Every setting that decides the outcome, defaults included, as JSON can hold it."""
+        settings = {key: value for key, value in self.to_dict().items() if key not in indifferent_settings()}
+        settings["request"] = {key: value for key, value in settings["request"].items() if key != "seed"}
+        return settings
+
+    def identity(self, *, teacher: str = "", plan: str = "") -> str:
         """A short hash of what decides the outcome: the same settings and inputs are the same run.
 
-        `inputs` are the digests of the teacher and the plan, which count by content, not by path.
+        `teacher` and `plan` say what those are, wherever they lie: see `teacher_identity`.
         """
-        deciding = {  # without defaults: a setting that a later version adds leaves old runs what they are
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in _INDIFFERENT and getattr(self, field.name) != field.default
-        }
-        text = json.dumps([deciding, dict(inputs or {})], sort_keys=True)
+        text = json.dumps([FORMAT, self.deciding(), teacher, plan], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
-    def budget(self) -> dict[str, Any]:
-        """What the planner is asked to meet, as its arguments."""
-        return {key: getattr(self, key) or None for key in BUDGETS if key != "plan"}
+    # ---- from and to what others hold ------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it, the request nested."""
+        values = {key: getattr(self, key) for key in _types()}
+        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        return {**plain, "request": self.request.to_dict()}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
+        """The inverse of `to_dict`: the whole record, every value of its type, or a ValueError."""
+        if not isinstance(content, Mapping):
+            raise ValueError(f"a recipe is {content!r}, not a table")
+        types = _types()
+        missing, unknown = sorted(types.keys() - content.keys()), sorted(content.keys() - types.keys())
+        if missing or unknown:
+            lacks = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(map(str, unknown))}"
+            raise ValueError(f"a recipe {lacks}")
+        values = {
+            key: convert(key, content[key], wanted, from_text=False)
+            for key, wanted in types.items()
+            if key != "request"
+        }
+        return cls(**values, request=Request.from_dict(content["request"]))
+
+    def settings(self) -> dict[str, Any]:
+        """All settings by the flat keys that people write; of a request only what it says."""
+        values = {key: getattr(self, key) for key in _types()}
+        request = values.pop("request")
+        return {**values, **written(request)}
 
     def replaced(self, changes: Mapping[str, Any]) -> Recipe:
-        """With some settings changed; values may be text. An unknown or ill-typed one is a ValueError."""
+        """With some settings changed; values may be text. An unknown or ill-typed one is a ValueError.
+
+        The keys are those of a recipe's file; `request` may also be a whole one, as `to_dict` gives it.
+        """
         types = _types()
+        known = [*(key for key in types if key != "request"), *REQUEST_KEYS]
         converted = {}
         for key, value in changes.items():
-            if key not in types:
-                near = difflib.get_close_matches(key, types, n=1, cutoff=0.0)
-                raise ValueError(f"no setting {key!r}; the nearest is {near[0]!r}")
-            converted[key] = _convert(key, value, types[key])
-        return dataclasses.replace(self, **converted)
-
-
-# What a run is called, where its inputs lie, and how it runs: another choice gives the same result.
-_INDIFFERENT = ("name", "teacher", "plan", "recompute", "workers", "checkpoint_seconds")
+            if key not in types and key not in REQUEST_KEYS:
+                raise ValueError(f"no setting {key!r}{hint(key, known)}")
+            if key in types and key != "request":
+                converted[key] = convert(key, value, types[key])
+        request = changes.get("request", self.request)
+        request = request if isinstance(request, Request) else Request.from_dict(request)
+        flat = {key: value for key, value in changes.items() if key in (*REQUEST_KEYS, "plan")}
+        request = changed_request(request, flat)
+        if request.budget is not None and request.budget != self.request.budget:
+            converted.setdefault("plan", "")
+        return dataclasses.replace(self, **converted, request=request)
 
 
 @functools.cache
 def _types() -> dict[str, Any]:
     """The type of each setting."""
     return typing.get_type_hints(Recipe)
+
+
+@functools.cache
+def indifferent_settings() -> tuple[str, ...]:
+    """The settings that change no outcome."""
+    return tuple(one.name for one in dataclasses.fields(Recipe) if not one.metadata.get("decides", True))
 
 
 def recipe_names() -> list[str]:
@@ -132,7 +188,7 @@ def recipe_names() -> list[str]:
 
 def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> Recipe:
     """A shipped recipe by name, or one from a TOML file, with `changes` on top."""
-    return Recipe(name=Path(name).stem).replaced({**recipe_settings(name), **(changes or {})})
+    return Recipe(name=Path(name).stem).replaced(overlaid(recipe_settings(name), changes or {}))
 
 
 def recipe_settings(name: str | Path) -> dict[str, Any]:
@@ -140,40 +196,17 @@ def recipe_settings(name: str | Path) -> dict[str, Any]:
     return read_toml("recipe", name)
 
 
-def _convert(key: str, value: Any, wanted: Any) -> Any:
-    """A value from TOML or text as the type of its field."""
-    problem = ValueError(f"{key} is {value!r}, not {_describe(wanted)}")
-    if get_origin(wanted) is Literal:
-        if value not in get_args(wanted):
-            raise problem
-        return value
-    if get_origin(wanted) is tuple:
-        items = [item for item in value.split(",") if item] if isinstance(value, str) else value
-        if not isinstance(items, list | tuple):
-            raise problem
-        return tuple(_convert(key, item, get_args(wanted)[0]) for item in items)
-    if wanted is bool:
-        known = {"true": True, "false": False, True: True, False: False}
-        if not isinstance(value, bool | str) or value not in known:
-            raise problem
-        return known[value]
-    if isinstance(value, bool) or not isinstance(value, (str, int) if wanted is int else (str, int, float)):
-        raise problem
-    try:
-        converted = wanted(value)
-    except ValueError:
-        raise problem from None
-    if wanted is float and not math.isfinite(converted):
-        raise problem
-    return converted
+Source = Literal["flags", "recipe", "default"]
 
 
-def _describe(wanted: Any) -> str:
-    if get_origin(wanted) is Literal:
-        return f"one of {', '.join(map(str, get_args(wanted)))}"
-    if get_origin(wanted) is tuple:
-        return f"a list of {_describe(get_args(wanted)[0])}"
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[wanted]
+def settings_by_source(
+    recipe: Recipe, from_file: Set[str], from_flags: Set[str]
+) -> dict[Source, dict[str, Any]]:
+    """Every setting under where it comes from, given the keys that the file and the flags set."""
+    found: dict[Source, dict[str, Any]] = {"flags": {}, "recipe": {}, "default": {}}
+    for key, value in recipe.settings().items():
+        found["flags" if key in from_flags else "recipe" if key in from_file else "default"][key] = value
+    return found
 
 
 def _check(recipe: Recipe) -> None:
@@ -181,27 +214,38 @@ def _check(recipe: Recipe) -> None:
     for key, low in (
         ("epochs", 1), ("batch_size", 1), ("train_images", 0), ("learning_rate", 0), ("weight_decay", 0),
         ("cutout", 0), ("crop_padding", 0), ("attention", 0), ("clip", 0), ("checkpoint_seconds", 0),
-        ("workers", 0), ("seed", 0), ("ratio", 0), ("scale", 0), ("knob", 0), ("gamma", 0), ("momentum", 0),
-        ("auxiliary", 0),
+        ("workers", 0), ("seed", 0), ("gamma", 0), ("momentum", 0), ("auxiliary", 0),
     ):  # fmt: skip
         if getattr(recipe, key) < low:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, below {low}")
-    for key in ("ema", "drop_path"):
+    for key in ("ema", "drop_path", "label_smoothing"):
         if not 0 <= getattr(recipe, key) < 1:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, not in 0..1")
+    if recipe.label_smoothing and recipe.loss != "cross_entropy":
+        raise ValueError(f"label_smoothing is for the loss cross_entropy, not {recipe.loss}")
+    if not 0 < recipe.rise < 1:
+        raise ValueError(f"rise is {recipe.rise!r}, not between 0 and 1")
+    if len(recipe.betas) != 2 or not all(0 <= beta < 1 for beta in recipe.betas):
+        raise ValueError(f"betas is {recipe.betas!r}, not two numbers in 0..1")
     if recipe.temperature <= 0:
         raise ValueError(f"temperature is {recipe.temperature!r}, not above 0")
     for override in recipe.decay_overrides:
-        if override.partition("=")[2] not in get_args(_Decay):
+        if override.partition("=")[2] not in get_args(Policy):
             raise ValueError(f"decay_overrides holds {override!r}; an example is 'hashed=none'")
     if not 0 <= recipe.distillation <= 1:
         raise ValueError(f"distillation is {recipe.distillation!r}, not in 0..1")
-    budgets = [key for key in BUDGETS if getattr(recipe, key)]
-    if len(budgets) > 1:
-        raise ValueError(f"give one of {', '.join(BUDGETS)}, not {' and '.join(budgets)}")
-    if recipe.transform and not budgets:
-        raise ValueError(f"transform {recipe.transform!r} needs a budget, one of {', '.join(BUDGETS)}")
-    if budgets and not recipe.transform and not recipe.plan:
-        raise ValueError(f"the budget {budgets[0]} needs a transform")
-    if (recipe.attention or recipe.distillation) and not recipe.teacher and budgets:
+    _check_student(recipe)
+
+
+def _check_student(recipe: Recipe) -> None:
+    """A ValueError unless what is asked of the student fits together."""
+    budget, transform = recipe.request.budget, recipe.request.label
+    if recipe.plan and (budget is not None or transform):
+        beside = f"transform {transform}" if budget is None else budget.metric
+        raise ValueError(f"plan names its transforms and sizes itself: leave out {beside}")
+    if transform and budget is None:
+        raise ValueError(f"transform {transform!r} needs a budget, one of {', '.join(SIZES[:-1])}")
+    if budget is not None and not transform:
+        raise ValueError(f"the budget {budget.metric} needs a transform")
+    if (recipe.attention or recipe.distillation) and not recipe.teacher and (transform or recipe.plan):
         raise ValueError("attention transfer and distillation need a teacher: a run folder or a weights file")

@@ -13,19 +13,24 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from understudy import __version__
 from understudy._util.files import lock, whole_file
 from understudy.students.file import HEADER_KEY, write_tensors
 
-from .recipe import Recipe
+from .recipe import FORMAT, Recipe
 
+# The names of what a run leaves in its folder; nowhere else are they written out.
+CONFIG, PLAN, METRICS, MODEL = "config.json", "plan.json", "metrics.jsonl", "model.safetensors"
+RESULT, STATUS, CHECKPOINTS = "result.json", "status.json", "checkpoints"
+_LOCK = ".lock"
+_FILES = (CONFIG, PLAN, METRICS, MODEL, RESULT, STATUS)
 _KEEP = 2  # checkpoints
 _LOOKS = 5  # at a lock that one who only asks may hold for a moment
-_FILES = ("config.json", "plan.json", "metrics.jsonl", "model.safetensors", "result.json", "status.json")
 
 
 def _is_ours(path: Path) -> bool:
     """What a run makes before its settings are on disk, and a kill may leave behind."""
-    return path.name in ("checkpoints", ".lock") or path.name.startswith(".config.json.")
+    return path.name in (CHECKPOINTS, _LOCK) or path.name.startswith(f".{CONFIG}.")
 
 
 class RunError(ValueError):
@@ -36,12 +41,27 @@ class RunInUseError(RunError):
     """A folder that another process has taken."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """What a run's teacher and plan are, wherever they lie; empty where it has none."""
+
+    teacher: str = ""
+    plan: str = ""
+
+
 def _changes(old: Run, new: Run) -> list[str]:
     """What differs between two runs, in words."""
-    before, after = dataclasses.asdict(old.recipe), dataclasses.asdict(new.recipe)
-    changed = [f"{key} {before[key]!r} → {after[key]!r}" for key in after if before[key] != after[key]]
-    inputs = [f"another {key}" for key in new.inputs if old.inputs.get(key) != new.inputs[key]]
-    return changed + inputs
+    before, after = old.recipe.settings(), new.recipe.settings()
+    changed = [
+        f"{key} {before.get(key, '')!r} → {after.get(key, '')!r}"
+        for key in {**before, **after}
+        if before.get(key) != after.get(key)
+    ]
+    if old.inputs.teacher != new.inputs.teacher:
+        changed.append("another teacher")
+    if old.inputs.plan != new.inputs.plan:
+        changed.append("another plan")
+    return changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +87,7 @@ class Summary:
 class Run:
     """One training run on disk.
 
-    config.json      the resolved recipe, the digests of its inputs, and the identity that follows from both
+    config.json      the resolved recipe, what its teacher and plan are, the identity that follows from them
     plan.json        the plan, when the network is substituted
     metrics.jsonl    one line an epoch
     checkpoints/     the last two, step-N.safetensors
@@ -75,43 +95,52 @@ class Run:
     status.json      running, finished, diverged or failed, with the reason
     """
 
-    def __init__(self, folder: Path, recipe: Recipe, inputs: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, inputs: Inputs | None = None) -> None:
         self.folder = folder
         self.recipe = recipe
-        self.inputs = dict(inputs or {})
+        self.inputs = inputs or Inputs()
         self._lock: TextIO | None = None
 
     @classmethod
-    def open(cls, folder: Path, recipe: Recipe, inputs: Mapping[str, str] | None = None) -> Run:
-        """Start a run in an empty or new folder, or take up the same run again."""
-        config = folder / "config.json"
+    def open(cls, folder: Path, recipe: Recipe, inputs: Inputs | None = None) -> Run:
+        """A run whose folder is taken."""
+        run = cls(folder, recipe, inputs)
+        run.take()
+        return run
+
+    def take(self) -> None:
+        """Start the run in an empty or new folder, or take up the same run again."""
+        folder, config = self.folder, self.folder / CONFIG
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder} is a file: choose another --out")
         if folder.is_dir() and not config.exists() and any(not _is_ours(path) for path in folder.iterdir()):
             raise RunError(f"{folder} is not empty and holds no run: choose another --out")
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        run = cls(folder, recipe, inputs)
-        run._take_lock()
+        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        self._take_lock()
         try:
-            run._settle()
+            self._settle()
         except BaseException:
-            run.close()
+            self.close()
             raise
-        return run
 
     def _settle(self) -> None:
         """Make sure that the folder is this run's, and clear what a kill left half written."""
         folder = self.folder
-        if (folder / "config.json").exists():
+        if (folder / CONFIG).exists():
             held = Run.read(folder)
             if held.identity != self.identity:
                 changed = "; ".join(_changes(held, self)[:4])
                 raise RunError(f"{folder} belongs to another run ({changed}): choose another --out")
         self.write_json(
-            "config.json",
-            {"identity": self.identity, "inputs": self.inputs, "recipe": dataclasses.asdict(self.recipe)},
+            CONFIG,
+            {
+                "format": FORMAT,
+                "identity": self.identity,
+                **dataclasses.asdict(self.inputs),
+                "recipe": self.recipe.to_dict(),
+            },
         )
-        for name in (*_FILES, "checkpoints/step-*"):
+        for name in (*_FILES, f"{CHECKPOINTS}/step-*"):
             for leftover in (folder / name).parent.glob(f".{Path(name).name}.*"):
                 leftover.unlink()
 
@@ -119,28 +148,45 @@ class Run:
     def read(cls, folder: str | Path) -> Run:
         """An existing run, to look at."""
         folder = Path(folder)
+        path = folder / CONFIG
         try:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            return cls(folder, Recipe().replaced(config["recipe"]), config["inputs"])
+            config = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(config, dict) or not {"identity", "recipe"} <= config.keys():
+                raise ValueError("it holds no recipe")
         except FileNotFoundError:
-            raise RunError(f"{folder} holds no run (no config.json)") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"{folder / 'config.json'} is not the settings of a run: {error}") from error
+            raise RunError(f"{folder} holds no run (no {CONFIG})") from None
+        except ValueError as error:
+            raise RunError(f"{path} is not the settings of a run: {error}") from error
+        if config.get("format") != FORMAT:
+            raise RunError(
+                f"{path} has format {config.get('format', 1)!r}, of another version of understudy; this is "
+                f"{__version__}, which reads format {FORMAT}: train it again in another folder"
+            )
+        try:
+            inputs = Inputs(str(config["teacher"]), str(config["plan"]))
+            return cls(folder, Recipe.from_dict(config["recipe"]), inputs)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{path} is not the settings of a run: {error}") from error
 
     @property
     def identity(self) -> str:
         """A hash of what decides the outcome."""
-        return self.recipe.identity(self.inputs)
+        return self.recipe.identity(teacher=self.inputs.teacher, plan=self.inputs.plan)
+
+    @property
+    def model_file(self) -> Path:
+        """Where the trained network lies once the run has finished."""
+        return self.folder / MODEL
 
     def has_finished(self) -> bool:
         """Whether the folder holds this very run, done."""
-        if not (self.folder / "config.json").is_file():
+        if not (self.folder / CONFIG).is_file():
             return False
         return Run.read(self.folder).identity == self.identity and self.status == "finished"
 
     def _take_lock(self) -> None:
         """Take the folder, or raise; `is_in_use` of another process is waited for."""
-        self._lock = (self.folder / ".lock").open("w")
+        self._lock = (self.folder / _LOCK).open("w")
         try:
             for _ in range(_LOOKS):
                 if lock(self._lock):
@@ -174,25 +220,25 @@ class Run:
 
     def set_status(self, status: str, **details: Any) -> None:
         """Record how the run stands."""
-        self.write_json("status.json", {"status": status, "time": round(time.time()), **details})
+        self.write_json(STATUS, {"status": status, "time": round(time.time()), **details})
 
     @property
     def status(self) -> str:
         """running, finished, diverged, failed, or new."""
-        return str(self.read_json("status.json").get("status", "new"))
+        return str(self.read_json(STATUS).get("status", "new"))
 
     def is_in_use(self) -> bool:
         """Whether a process trains in this folder now."""
         try:
-            with (self.folder / ".lock").open() as stream:
+            with (self.folder / _LOCK).open() as stream:
                 return not lock(stream, shared=True)
         except FileNotFoundError:
             return False
 
     def summary(self) -> Summary:
         """How the run stands, for a table."""
-        status, epochs = self.read_json("status.json"), self.metrics()
-        price = self.read_json("result.json") or self.read_json("plan.json")
+        status, epochs = self.read_json(STATUS), self.metrics()
+        price = self.read_json(RESULT) or self.read_json(PLAN)
         stands = self.status
         return Summary(
             status="stopped" if stands == "running" and not self.is_in_use() else stands,
@@ -205,7 +251,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All epochs so far; a line cut short by a kill is left out."""
-        path = self.folder / "metrics.jsonl"
+        path = self.folder / METRICS
         records = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             try:
@@ -217,24 +263,24 @@ class Run:
     def keep_metrics(self, epochs: int) -> None:
         """Forget epochs that will be run again."""
         kept = [record for record in self.metrics() if record["epoch"] < epochs]
-        with whole_file(self.folder / "metrics.jsonl") as temporary:
+        with whole_file(self.folder / METRICS) as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Add one epoch."""
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        with (self.folder / METRICS).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
 
     # ---- checkpoints ---------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Path]:
         """The checkpoint files, newest first."""
-        return sorted((self.folder / "checkpoints").glob("step-*.safetensors"), reverse=True)
+        return sorted((self.folder / CHECKPOINTS).glob("step-*.safetensors"), reverse=True)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint whole, then drop all but the last two."""
         header = json.dumps({"identity": self.identity, **checkpoint.state})
-        path = self.folder / "checkpoints" / f"step-{checkpoint.state['step']:09d}.safetensors"
+        path = self.folder / CHECKPOINTS / f"step-{checkpoint.state['step']:09d}.safetensors"
         tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
         try:
             write_tensors(path, tensors, header)

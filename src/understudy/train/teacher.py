@@ -1,0 +1,81 @@
+"""The teacher of a run: what it is, and the trained network that it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from understudy._util.files import digest
+from understudy.networks.models import UnknownModelError, create_model
+from understudy.students.file import is_saved, load
+from understudy.students.weights import load_weights
+
+from .recipe import Recipe
+from .run import Inputs, Run, RunError
+from .student import dense_network
+
+
+def teacher_identity(source: str | Path) -> str:
+    """What a teacher is, wherever it lies; a RunError where there is none.
+
+    A run counts by its identity, which follows from its settings and is known before it has finished; a file
+    of weights by its content; a published network by its name.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return Run.read(path).identity
+    if path.is_file():
+        return digest(path)
+    if ":" in str(source):
+        return str(source)
+    raise RunError(f"no teacher {str(source)!r}: neither a run folder, nor a file of weights, nor timm:NAME")
+
+
+def read_inputs(recipe: Recipe) -> Inputs:
+    """What the teacher and the plan of a recipe are: they may move, and the run is still the same."""
+    plan = Path(recipe.plan)
+    if recipe.plan and not plan.is_file():
+        raise RunError(f"no plan {recipe.plan!r}")
+    return Inputs(
+        teacher=teacher_identity(recipe.teacher) if recipe.teacher else "",
+        plan=digest(plan) if recipe.plan else "",
+    )
+
+
+def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
+    """The trained network that a recipe names: a run folder, a file of weights, or a third party's name."""
+    if not recipe.teacher:
+        return None
+    path = Path(recipe.teacher)
+    teacher = load_trained(path, recipe, classes) if path.exists() else _pretrained(recipe.teacher)
+    return teacher.eval().requires_grad_(False)
+
+
+def load_trained(path: Path, recipe: Recipe, classes: int) -> nn.Module:
+    """The network of a finished run, or of a file of weights for the recipe's network."""
+    if path.is_dir():
+        run = Run.read(path)
+        if run.status != "finished":
+            raise RunError(f"{path} is {run.status}, not finished")
+        recipe, path = run.recipe, run.model_file
+    network = dense_network(recipe, classes, training=False)
+    try:
+        if is_saved(path):
+            return load(path, network)
+        load_weights(network, path)
+    except (RuntimeError, ValueError) as error:
+        raise RunError(f"{path} does not fit {recipe.network} with {classes} classes: {error}") from error
+    return network
+
+
+def _pretrained(name: str) -> nn.Module:
+    source = name.partition(":")[0]
+    try:
+        return create_model(
+            name, **{"weights": "DEFAULT"} if source == "torchvision" else {"pretrained": True}
+        )
+    except (UnknownModelError, ImportError):
+        raise
+    except Exception as error:  # whatever a library raises without a network
+        raise RunError(f"the weights of {name} cannot be had: {error}") from error

@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from understudy._util.text_tables import Table, table
+from understudy.layers.replacement import Way
 from understudy.students.file import HEADER_KEY, write_tensors
+from understudy.transforms import LowRank, Transform
+from understudy.transforms.metric import Metric
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+# Of a layer's knobs: where a family without a closed form is fitted.
+_PROBES = (0.0, 0.08, 0.25, 0.5, 1.0)
+_TINY = 1e-300
 _FORMAT, _VERSION = "understudy-calibration", 1
 
 
@@ -49,6 +56,9 @@ class Calibration:
     samples: int
     layers: Mapping[str, SiteMoments]
     idle: tuple[str, ...] = ()  # sites that never ran on the data
+    _known: dict[tuple[object, ...], list[float]] = dataclasses.field(
+        default_factory=dict, compare=False
+    )  # losses that were asked for before
 
     def __repr__(self) -> str:
         return f"<Calibration: {len(self.layers)} layers of {self.model}, {self.samples:,} samples>"
@@ -78,6 +88,39 @@ class Calibration:
             caption="effective: (Σ λ)² / Σ λ² of the eigenvalues, how many directions the input really has",
             yielding=("note",),
         )
+
+    def metric(self, path: str) -> Metric | None:
+        """How much an error of a layer's weight matters; None for a layer that never ran."""
+        seen = self.layers.get(path)
+        return None if seen is None else Metric.of(seen.covariance, seen.gradient)
+
+    def losses(
+        self,
+        path: str,
+        layer: nn.Module,
+        transform: type[Transform],
+        way: Way,
+        knobs: Sequence[int],
+        **options: str,
+    ) -> list[float]:
+        """What the best fit at each knob loses: tr(G ΔW Σ ΔWᵀ), the change of the network's outputs, squared.
+
+        Between a few knobs that are fitted the loss is taken to be a power of the parameters. A layer that
+        never ran loses nothing by any knob.
+        """
+        metric = self.metric(path)
+        if metric is None:
+            return [0.0] * len(knobs)
+        matrix = layer.get_parameter("weight").detach().double().flatten(1)
+        probes = list(knobs) if transform is LowRank else _spread(knobs)
+        key = (path, transform.name, way, tuple(probes), tuple(sorted(options.items())))
+        if key not in self._known:
+            found = transform.fit_losses(matrix, metric, probes, **options)
+            self._known[key] = [min(found[: place + 1]) for place in range(len(found))]
+        out_features, in_features = matrix.shape
+        costs = [transform.params(in_features, out_features, knob) for knob in knobs]
+        at = [transform.params(in_features, out_features, knob) for knob in probes]
+        return _interpolated(costs, at, self._known[key])
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file, whole or not at all."""
@@ -117,3 +160,22 @@ class Calibration:
             return cls(str(header["model"]), int(header["samples"]), layers, tuple(header["idle"]))
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not a calibration: {error}") from error
+
+
+def _spread(knobs: Sequence[int]) -> list[int]:
+    """A few of many knobs, the first and the last among them."""
+    places = {round((len(knobs) - 1) * share) for share in _PROBES}
+    return [knobs[place] for place in sorted(places)]
+
+
+def _interpolated(costs: Sequence[int], at: Sequence[int], losses: Sequence[float]) -> list[float]:
+    """Losses at all costs from those at some, straight in logarithms."""
+    points = [(math.log(cost), math.log(max(loss, _TINY))) for cost, loss in zip(at, losses, strict=True)]
+    found = []
+    for cost in costs:
+        x = math.log(cost)
+        right = next((k for k, point in enumerate(points) if point[0] >= x), len(points) - 1)
+        (x0, y0), (x1, y1) = points[max(0, right - 1)], points[right]
+        share = (x - x0) / (x1 - x0) if x1 > x0 else 1.0
+        found.append(math.exp(y0 + share * (y1 - y0)))
+    return found

@@ -138,3 +138,31 @@ def _tail(batch: Batch, start: int) -> Batch:
 
     labels = None if batch.labels is None else batch.labels[start:]
     return Batch(tree_map_only(Tensor, tail, batch.inputs), batch.size - start, labels)
+
+
+def first_sample(batch: Batch) -> Batch:
+    """A batch of one."""
+    return _cut(batch, 1)
+
+
+def joined(batches: list[Batch]) -> Batch:
+    """All batches as one; shorter token sequences are filled up, and their mask says so."""
+    size = sum(batch.size for batch in batches)
+    first = batches[0].inputs
+    if isinstance(first, dict):
+        keys = [key for key, value in first.items() if isinstance(value, Tensor)]
+        parts = {key: [batch.inputs[key] for batch in batches] for key in keys}  # type: ignore[index, call-overload]
+        return Batch({**first, **{key: _cat(tensors) for key, tensors in parts.items()}}, size)
+    return Batch(_cat([batch.inputs for batch in batches if isinstance(batch.inputs, Tensor)]), size)
+
+
+def _cat(tensors: list[Tensor]) -> Tensor:
+    """One after another, with zeros behind those that are shorter along the second axis."""
+    if tensors[0].dim() < 2:
+        return torch.cat(tensors)
+    longest = max(tensor.shape[1] for tensor in tensors)
+    wide = []
+    for tensor in tensors:
+        room = tensor.new_zeros(tensor.shape[0], longest - tensor.shape[1], *tensor.shape[2:])
+        wide.append(torch.cat([tensor, room], dim=1))
+    return torch.cat(wide)

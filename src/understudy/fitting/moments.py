@@ -37,7 +37,17 @@ class Moments:
     @property
     def covariance(self) -> Tensor:
         """E[x xᵀ] − x̄ x̄ᵀ."""
-        return self._xx / max(1, self.count) - torch.outer(self.mean, self.mean)
+        return self.second - torch.outer(self.mean, self.mean)
+
+    @property
+    def second(self) -> Tensor:
+        """E[x xᵀ]."""
+        return self._xx / max(1, self.count)
+
+    @property
+    def second_cross(self) -> Tensor:
+        """E[t xᵀ], out × in."""
+        return self._tx / max(1, self.count)
 
     @property
     def target_mean(self) -> Tensor:
@@ -47,7 +57,7 @@ class Moments:
     @property
     def cross(self) -> Tensor:
         """E[t xᵀ] − t̄ x̄ᵀ, out × in."""
-        return self._tx / max(1, self.count) - torch.outer(self.target_mean, self.mean)
+        return self.second_cross - torch.outer(self.target_mean, self.mean)
 
     @property
     def target_variance(self) -> Tensor:

@@ -15,12 +15,14 @@ from understudy.counting.trace import Example
 from understudy.layers.replacement import Way
 from understudy.transforms import get_transform
 
+from .allocate import allocate
 from .budget import Budget, BudgetError
 from .plan import Plan, PlannedLayer
 from .pricing import Pricing, left_alone
 from .request import EVERYWHERE, Request, Spatial, TransformChoice
 from .sites import Include, Site, Sites, sites
-from .spend import Ladder, lowest_cost, spend, structured_cost
+from .spend import Ladder, lowest_cost, spend, structured_cost, top_up
+from .worth import Worth, choices
 
 _UNITS = {"params": "parameters", "mult_adds": "mult-adds"}
 
@@ -41,6 +43,7 @@ def plan(
     seed: int = 0,
     options: Mapping[str, str] | None = None,
     meta: bool = True,
+    calibration: Worth | None = None,
     request: Request | None = None,
 ) -> Plan:
     """Choose a transform and a knob for every site of `model` so that the whole network meets one budget.
@@ -72,6 +75,9 @@ def plan(
     `{"indexing": "independent"}`. `seed` decides what is drawn: fresh weights and fixed random indices, for
     every layer its own. `meta=False` runs the example on a real copy of the network instead of one without
     weights, for networks that look at values. A `request` says all of this in one record instead.
+
+    With a `calibration` of the trained `model` (see `calibrate`) the budget is spent where the network's
+    outputs lose least by it, and with `spatial="auto"` convolutions are unfolded.
     """
     if request is None:
         budget = Budget.of(params=params, mult_adds=mult_adds, ratio=ratio, scale=scale, knob=knob)
@@ -87,6 +93,10 @@ def plan(
         raise ValueError("a request says everything: give it alone, or what it is made of")
     survey = _survey(model, example, request, include if callable(include) else None, meta=meta)
     whole = dataclasses.replace(request, include=survey.include, exclude=survey.exclude)
+    if calibration is not None:
+        if not isinstance(model, nn.Module):
+            raise TypeError("a plan with a calibration needs the trained network itself, not its sites")
+        return _Planner(survey, whole, _Knowledge(model, calibration)).plan()
     return _Planner(survey, whole).plan()
 
 
@@ -120,11 +130,20 @@ def _survey(
 
 
 @dataclasses.dataclass(frozen=True)
+class _Knowledge:
+    """A trained network, and what its layers are worth."""
+
+    model: nn.Module
+    worth: Worth
+
+
+@dataclasses.dataclass(frozen=True)
 class _Planner:
     """One network and what is asked for it."""
 
     survey: Sites
     request: Request
+    knowledge: _Knowledge | None = None
 
     def plan(self) -> Plan:
         budget = self.request.budget
@@ -169,6 +188,8 @@ class _Planner:
         whole = self.survey.params if metric == "params" else self.survey.mult_adds
         if whole is None:
             raise ValueError("a budget of mult-adds needs an example input: plan(..., example=x)")
+        if self.knowledge is not None:
+            return self.where_it_loses_least(self.knowledge, metric, budget, whole)
         spatial, remarks = self.spatial_for(metric, budget, whole)
         pricings = self.pricings(spatial)
         ladders, fixed = self.ladders(pricings, metric, whole, published=spatial == "separable")
@@ -180,6 +201,27 @@ class _Planner:
                     "the budget allows it" if ladder.knobs else pricing.why_dense()
                 )
         return self.assemble(pricings, knobs, notes, remarks)
+
+    def where_it_loses_least(self, knowledge: _Knowledge, metric: str, budget: int, whole: int) -> Plan:
+        """At most `budget`, spent where the network's outputs lose least."""
+        pricings = self.pricings("separable" if self.request.spatial == "separable" else "unfolded")
+        ladders, fixed = self.ladders(pricings, metric, whole, published=False)
+        lowest = lowest_cost(ladders, fixed)
+        if budget < lowest:
+            raise BudgetError(self._below(metric, budget, lowest), lowest)
+        options = [
+            choices(pricing, metric, knowledge.model.get_submodule(path), knowledge.worth)
+            for path, pricing in pricings.items()
+        ]
+        chosen = allocate(options, budget - fixed)
+        left = budget - fixed - sum(choice.cost for choice in chosen)
+        knobs = dict(zip(pricings, top_up(ladders, [choice.knob for choice in chosen], left), strict=True))
+        notes = {
+            path: "stays dense: " + ("it loses most" if ladder.knobs else pricing.why_dense())
+            for (path, pricing), ladder in zip(pricings.items(), ladders, strict=True)
+            if knobs[path] is None
+        }
+        return self.assemble(pricings, knobs, notes, ["spent where the network's outputs lose least"])
 
     def spatial_for(self, metric: str, budget: int, whole: int) -> tuple[Spatial, list[str]]:
         """How convolutions are treated so that the budget is met, and why; an error if nothing meets it."""

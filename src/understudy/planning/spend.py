@@ -91,6 +91,19 @@ def spend(ladders: Sequence[Ladder], fixed: int, budget: int) -> list[int | None
     return [ladder.knob_at(rung) for ladder, rung in zip(ladders, climbed, strict=True)]
 
 
+def top_up(ladders: Sequence[Ladder], chosen: Sequence[int | None], left: int) -> list[int | None]:
+    """Knobs raised within what is left of a budget, where each step is largest first; none becomes dense."""
+    knobs = list(chosen)
+    for k in sorted(range(len(ladders)), key=lambda k: -ladders[k].dense):
+        ladder, knob = ladders[k], knobs[k]
+        if knob is not None:
+            held = ladder.cost(knob)
+            raised = ladder.knobs[highest_within(ladder.knobs, ladder.cost, held + left)]
+            left -= ladder.cost(raised) - held
+            knobs[k] = raised
+    return knobs
+
+
 def _unspent(climb: tuple[list[int], int]) -> int:
     return climb[1]
 

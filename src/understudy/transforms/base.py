@@ -9,12 +9,14 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from .metric import Metric
 from .orders import FORMED, MANY_BITS, Order, cheapest, known_positions
+from .refine import refine_
 from .stages import Product, State
 
 Shapes = dict[str, tuple[int, ...]]
@@ -199,6 +201,23 @@ class Transform(nn.Module, abc.ABC):
     @abc.abstractmethod
     def project_(self, matrix: Tensor) -> None:
         """Set the parameters so that W is as near as the family allows to `matrix`, `(out, in)`."""
+
+    def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:
+        """The same in a metric of the data, never worse there than the plain fit."""
+        self.project_(matrix)
+        if metric is not None:
+            refine_(self, self.matrix, matrix, metric)
+
+    @classmethod
+    def fit_losses(cls, matrix: Tensor, metric: Metric, knobs: Sequence[int], **options: Any) -> list[float]:
+        """What the fit at each of these knobs loses, in the metric."""
+        out_features, in_features = matrix.shape
+        losses = []
+        for knob in knobs:
+            made = cls(in_features, out_features, knob, dtype=torch.float64, **options)
+            made.fit_(matrix, metric)
+            losses.append(float(metric.loss(made.matrix().detach() - matrix)))
+        return losses
 
     def sample(self, shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
         """Fresh values for one parameter when the formed matrix shall have entries of `std`.

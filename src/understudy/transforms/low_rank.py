@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .base import Shapes, Transform
-from .numerics import clamp_knob, truncated_svd
+from .metric import Metric
+from .numerics import balance_, clamp_knob, truncated_svd
 from .orders import Order
 from .stages import Product, State
 
@@ -67,3 +69,24 @@ class LowRank(Transform):
         u, v = truncated_svd(matrix, self.knob)
         self.u.copy_(u)
         self.v.copy_(v)
+
+    @torch.no_grad()
+    def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:
+        """Exact in any metric: D W L is cut to rank r, and both factors taken back."""
+        if metric is None:
+            self.project_(matrix)
+            return
+        u, v = truncated_svd(metric.whiten(matrix), self.knob)
+        u, v = metric.whitened_out(u), metric.whitened_in(v)
+        balance_(u, v)
+        self.u.copy_(u)
+        self.v.copy_(v)
+
+    @classmethod
+    def fit_losses(cls, matrix: Tensor, metric: Metric, knobs: Sequence[int], **options: Any) -> list[float]:  # noqa: ARG003
+        """The energy of the singular values that each rank drops: one decomposition gives them all."""
+        white = metric.whiten(matrix)
+        gram = white @ white.T if white.shape[0] <= white.shape[1] else white.T @ white
+        energies = torch.linalg.eigvalsh(gram).clamp(min=0)  # rising
+        dropped = torch.cat([energies.new_zeros(1), energies.cumsum(0)])  # by how many are dropped
+        return [float(dropped[len(energies) - knob]) for knob in knobs]

@@ -34,35 +34,37 @@ class Metric:
         return (weighted * error).sum()
 
     @cached_property
-    def in_roots(self) -> tuple[Tensor, Tensor]:
-        """Σ^½ and Σ^-½."""
-        return _roots(self.covariance)
+    def in_root(self) -> Tensor:
+        """L, lower triangular, with L Lᵀ = Σ."""
+        root: Tensor = torch.linalg.cholesky(self.covariance)
+        return root
 
     @cached_property
-    def out_roots(self) -> tuple[Tensor, Tensor] | None:
-        """G^½ and G^-½."""
-        return None if self.gradient is None else _roots(self.gradient)
+    def out_root(self) -> Tensor | None:
+        """D, upper triangular, with Dᵀ D = G."""
+        return None if self.gradient is None else torch.linalg.cholesky(self.gradient).mT
 
     def whiten(self, matrix: Tensor) -> Tensor:
-        """G^½ W Σ^½, in which the metric is the plain norm."""
-        white = matrix.double() @ self.in_roots[0]
-        return white if self.out_roots is None else self.out_roots[0] @ white
+        """D W L, in which the metric is the plain norm."""
+        white = matrix.double() @ self.in_root
+        return white if self.out_root is None else self.out_root @ white
 
-    def blacken(self, matrix: Tensor) -> Tensor:
-        """The inverse of `whiten`."""
-        black = matrix @ self.in_roots[1]
-        return black if self.out_roots is None else self.out_roots[1] @ black
+    def whitened_in(self, rows: Tensor) -> Tensor:
+        """Rows of a right factor taken back: V L⁻¹."""
+        back: Tensor = torch.linalg.solve_triangular(self.in_root, rows, upper=False, left=False)
+        return back
+
+    def whitened_out(self, columns: Tensor) -> Tensor:
+        """Columns of a left factor taken back: D⁻¹ U."""
+        if self.out_root is None:
+            return columns
+        back: Tensor = torch.linalg.solve_triangular(self.out_root, columns, upper=True)
+        return back
 
 
 def _raised(moment: Tensor, ridge: float) -> Tensor:
-    """A second moment with a share of its mean eigenvalue added to all; one of nothing becomes the identity."""
+    """A second moment with a share of its mean eigenvalue added to all; the identity for one of nothing."""
     moment = moment.double()
     mean = float(moment.diagonal().mean())
     eye = torch.eye(len(moment), dtype=torch.float64, device=moment.device)
     return moment + ridge * mean * eye if mean > 0 else eye
-
-
-def _roots(moment: Tensor) -> tuple[Tensor, Tensor]:
-    values, vectors = torch.linalg.eigh(moment)
-    values = values.clamp(min=float(values[-1]) * 1e-12)
-    return (vectors * values.sqrt()) @ vectors.T, (vectors * values.rsqrt()) @ vectors.T

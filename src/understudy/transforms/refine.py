@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
-from .base import Transform
 from .metric import Metric
 
 _SWEEPS = 3
@@ -19,30 +19,31 @@ _ENOUGH = 1e-3  # a sweep that gains a smaller share of the loss is the last
 class _Formed(nn.Module):
     """W as what a call returns, so that it can be taken as a function of its parameters."""
 
-    def __init__(self, transform: Transform) -> None:
+    def __init__(self, transform: nn.Module, form: Callable[[], Tensor]) -> None:
         super().__init__()
-        self.transform = transform
+        self.transform, self.form = transform, form
 
     def forward(self) -> Tensor:
-        return self.transform.matrix()
+        return self.form()
 
 
 @torch.no_grad()
-def refine_(transform: Transform, target: Tensor, metric: Metric) -> None:
-    """Lower tr(G (W − target) Σ (W − target)ᵀ), one parameter at a time; it never rises.
+def refine_(transform: nn.Module, form: Callable[[], Tensor], target: Tensor, metric: Metric) -> None:
+    """Lower tr(G (W − target) Σ (W − target)ᵀ), W = form(), one parameter at a time; it never rises.
 
-    With the others held, W = L(θ) is linear in a parameter θ, so the best one solves Lᵀ(G L(θ) Σ) = Lᵀ(G W Σ).
-    L and its adjoint are those of forming the matrix, so every family has this fit, whoever wrote it.
+    With the others held, W = L(θ) is linear in a parameter θ, and the best one solves
+    Lᵀ(G L(θ) Σ) = Lᵀ(G target Σ). L and its adjoint are those of forming the matrix, so every family has this
+    fit, whoever wrote it; one that is not linear in a whole parameter keeps its plain fit.
     """
     dtype, device = torch.float64, target.device
-    formed = _Formed(transform)
+    formed = _Formed(transform, form)
     values = {name: value.detach().to(dtype) for name, value in formed.named_parameters()}
     buffers = dict(formed.named_buffers())
     target = target.to(dtype)
 
-    def form(changed: dict[str, Tensor]) -> Tensor:
-        made: Tensor = functional_call(formed, {**buffers, **values, **changed}, ())
-        return made
+    def made(changed: dict[str, Tensor]) -> Tensor:
+        matrix: Tensor = functional_call(formed, {**buffers, **values, **changed}, ())
+        return matrix
 
     def weighted(error: Tensor) -> Tensor:
         inner = error @ metric.covariance.to(device)
@@ -52,26 +53,36 @@ def refine_(transform: Transform, target: Tensor, metric: Metric) -> None:
         error = formed_matrix - target
         return float((weighted(error) * error).sum())
 
-    best = loss(form({}))
+    best = loss(made({}))
     for _ in range(_SWEEPS):
         before = best
         for name in values:
-            with torch.enable_grad():
-                _, adjoint = vjp(lambda value, name=name: form({name: value}), values[name])
-            wanted = adjoint(weighted(target))[0]
-
-            def operator(value: Tensor, name: str = name) -> Tensor:
-                out: Tensor = adjoint(weighted(form({name: value})))[0]  # noqa: B023
-                return out
-
-            found = conjugate_gradients(values[name], operator, wanted, _STEPS)
-            now = loss(form({name: found}))
+            found = _best_value(values[name], partial(_formed_with, made, name), weighted, target)
+            now = loss(made({name: found}))
             if now < best:
                 values[name], best = found, now
         if before - best <= _ENOUGH * before:
             break
     for name, parameter in formed.named_parameters():
         parameter.copy_(values[name])
+
+
+def _formed_with(made: Callable[[dict[str, Tensor]], Tensor], name: str, value: Tensor) -> Tensor:
+    return made({name: value})
+
+
+def _best_value(
+    start: Tensor, form: Callable[[Tensor], Tensor], weighted: Callable[[Tensor], Tensor], target: Tensor
+) -> Tensor:
+    """The parameter that makes W nearest to the target, W being linear in it."""
+    with torch.enable_grad():
+        _, adjoint = vjp(form, start)[:2]
+
+    def operator(value: Tensor) -> Tensor:
+        image: Tensor = adjoint(weighted(form(value)))[0]
+        return image
+
+    return conjugate_gradients(start, operator, adjoint(weighted(target))[0], _STEPS)
 
 
 def conjugate_gradients(

@@ -1,0 +1,238 @@
+"""A trained network in, a small network that still works out: calibrate, plan, fit, correct, and decide."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.layers import stand_ins
+from understudy.planning.budget import Budget
+from understudy.planning.plan import Plan
+from understudy.planning.planner import plan as make_plan
+from understudy.planning.request import Spatial, TransformChoice
+from understudy.planning.sites import Include
+from understudy.students.substitute import substitute
+
+from .calibrate import SAMPLES, Watch, calibrate, run
+from .calibration import Calibration
+from .fit import dense_matrix, fit_matrix_
+from .inputs import Batch, OutputOf, first_sample, held_back, joined, read_batches
+from .sequential import Refit
+from .shifts import Shift, find_shifts
+
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One thing that was tried, the relative error of the outputs with it, and whether it was kept."""
+
+    name: str
+    error: float
+    kept: bool
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Compression:
+    """A student, and how it came to be; errors are of the outputs on inputs that were held back."""
+
+    student: nn.Module
+    plan: Plan
+    calibration: Calibration
+    steps: tuple[Step, ...]
+
+    def __repr__(self) -> str:
+        kept = [step for step in self.steps if step.kept]
+        told = f"{100 * kept[-1].error:.2f} % of the outputs lost" if kept else "nothing tried"
+        return f"<Compression: {self.plan.params:,} of {self.plan.dense_params:,} parameters, {told}>"
+
+
+def compress(
+    model: nn.Module,
+    transform: TransformChoice = "low_rank",
+    *,
+    data: Iterable[Any] | Tensor,
+    params: int | str | None = None,
+    mult_adds: int | str | None = None,
+    ratio: float | str | None = None,
+    include: Include | None = None,
+    exclude: Sequence[str] | None = None,
+    spatial: Spatial = "auto",
+    options: Mapping[str, str] | None = None,
+    calibration: Calibration | None = None,
+    samples: int = SAMPLES,
+    output_of: OutputOf | None = None,
+    seed: int = 0,
+    watch: Watch = lambda *_: None,
+) -> nn.Module:
+    """A student of a trained `model` that meets a budget and whose outputs are near the original's.
+
+    `data` is any iterable of unlabelled inputs, of which at most `samples` are used. Nothing is trained: the
+    budget is spent where the outputs lose least by it, every stand-in is fitted in the metric of what its
+    layer sees and of what its outputs are worth, then all layers again in the order in which they run; what
+    does not bring the outputs nearer to the original's, on an eighth of the inputs that is held back, is
+    undone. The model itself is not changed. `compression` gives the plan and what was tried as well.
+
+    >>> import torch, understudy as us
+    >>> student = us.compress(us.create_model("resnet20"), ratio=0.5, data=torch.randn(32, 3, 32, 32))
+    >>> sum(parameter.numel() for parameter in student.parameters()) <= 0.5 * 269_722
+    True
+    """
+    return compression(
+        model,
+        transform,
+        data=data,
+        params=params,
+        mult_adds=mult_adds,
+        ratio=ratio,
+        include=include,
+        exclude=exclude,
+        spatial=spatial,
+        options=options,
+        calibration=calibration,
+        samples=samples,
+        output_of=output_of,
+        seed=seed,
+        watch=watch,
+    ).student
+
+
+def compression(
+    model: nn.Module,
+    transform: TransformChoice = "low_rank",
+    *,
+    data: Iterable[Any] | Tensor,
+    params: int | str | None = None,
+    mult_adds: int | str | None = None,
+    ratio: float | str | None = None,
+    include: Include | None = None,
+    exclude: Sequence[str] | None = None,
+    spatial: Spatial = "auto",
+    options: Mapping[str, str] | None = None,
+    calibration: Calibration | None = None,
+    samples: int = SAMPLES,
+    output_of: OutputOf | None = None,
+    seed: int = 0,
+    watch: Watch = lambda *_: None,
+) -> Compression:
+    """As `compress`, with the plan, the calibration and what was tried."""
+    if any(True for _ in stand_ins(model)):
+        raise ValueError(f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first")
+    budget = Budget.of(params=params, mult_adds=mult_adds, ratio=ratio)
+    batches = read_batches(data, samples)
+    fitted_on, decided_on = held_back(batches)
+    original = copy.deepcopy(model).eval()
+    known = calibration or calibrate(
+        original,
+        [batch.inputs for batch in fitted_on],
+        include=include,
+        exclude=exclude,
+        samples=samples,
+        output_of=output_of,
+        seed=seed,
+        watch=watch,
+    )
+    watch("planning", 0, 3)
+    plan = make_plan(
+        original,
+        transform,
+        **{budget.metric: budget.amount},  # type: ignore[arg-type]
+        example=first_sample(batches[0]).inputs if budget.metric == "mult_adds" else None,
+        include=include,
+        exclude=exclude,
+        spatial=spatial,
+        options=options,
+        seed=seed,
+        calibration=known,
+    )
+    watch("fitting", 1, 3)
+    attempts = _Attempts(original, decided_on, output_of)
+    paths = [layer.path for layer in plan if layer.path in known.layers]
+    shifts = find_shifts(original, paths, first_sample(fitted_on[0]))
+    student = substitute(original, plan)
+    attempts.consider("fitted to the weights alone", student)
+    attempts.consider("fitted to the data", _fitted(student, original, plan, known, shifts))
+    watch("fitting layer after layer", 2, 3)
+    in_turn = copy.deepcopy(attempts.best)
+    gradients = {path: seen.gradient for path, seen in known.layers.items() if seen.gradient is not None}
+    Refit(original, in_turn, joined(fitted_on), shifts, gradients, seed).run_(paths)
+    attempts.consider("fitted layer after layer", in_turn)
+    again = _renormalised(attempts.best, fitted_on)
+    if again is not None:
+        attempts.consider("batch norms estimated again", again)
+    return Compression(attempts.best.train(model.training), plan, known, tuple(attempts.steps))
+
+
+class _Attempts:
+    """Students that were tried, and the one whose outputs are nearest to the original's."""
+
+    def __init__(self, original: nn.Module, batches: list[Batch], output_of: OutputOf | None) -> None:
+        self.batches, self.output_of = batches, output_of
+        self.wanted = [self._outputs(original, batch) for batch in batches]
+        self.best: nn.Module = original
+        self.error = float("inf")
+        self.steps: list[Step] = []
+
+    def consider(self, name: str, student: nn.Module) -> None:
+        """Keep a student if it is nearer than all before it."""
+        error = self._error(student)
+        kept = error < self.error
+        self.steps.append(Step(name, error, kept))
+        if kept:
+            self.best, self.error = student, error
+
+    def _error(self, student: nn.Module) -> float:
+        """‖z − ẑ‖² over ‖z − z̄‖²."""
+        lost = spread = 0.0
+        for batch, wanted in zip(self.batches, self.wanted, strict=True):
+            lost += float((self._outputs(student, batch) - wanted).square().sum())
+            spread += float((wanted - wanted.mean(0)).square().sum())
+        error = lost / spread if spread else lost
+        return error if error == error else float("inf")  # NaN is as far as can be
+
+    @torch.no_grad()
+    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        return run(model.eval(), batch, self.output_of).double()
+
+
+def _fitted(
+    student: nn.Module, original: nn.Module, plan: Plan, known: Calibration, shifts: Mapping[str, Shift]
+) -> nn.Module:
+    """A copy with every stand-in fitted by itself, in the metric of what its layer saw."""
+    fitted = copy.deepcopy(student)
+    for layer in plan:
+        seen = known.layers.get(layer.path)
+        if layer.spec is None or seen is None:
+            continue
+        dense = original.get_submodule(layer.path)
+        weight = dense_matrix(dense)
+        made = fit_matrix_(fitted.get_submodule(layer.path), weight, known.metric(layer.path))
+        if shifts[layer.path].exists:
+            bias = dense._parameters.get("bias")
+            constant = (weight - made) @ seen.mean + (0 if bias is None else bias.detach().double())
+            shifts[layer.path].set_(fitted, original, layer.path, constant)
+    return fitted
+
+
+@torch.no_grad()
+def _renormalised(student: nn.Module, batches: list[Batch]) -> nn.Module | None:
+    """A copy whose batch norms have the statistics of what they see now; None where there is none."""
+    again = copy.deepcopy(student)
+    norms = [
+        module for module in again.modules() if isinstance(module, _NORMS) and module.track_running_stats
+    ]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean over the batches
+        norm.train()
+    for batch in batches if norms else ():
+        run(again, batch)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    return again.eval() if norms else None

@@ -1,0 +1,78 @@
+"""Run two networks of one structure side by side, so that each layer can be seen with both of its inputs.
+
+The original runs in a second thread and stops before every layer that is looked at; the student, in the
+calling thread, comes to the same layer, which may then be changed, and both go on. Each network runs once,
+whatever its depth.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from .calibrate import run
+from .inputs import Batch, DataError
+
+Visit = Callable[
+    [str, Tensor, Tensor], None
+]  # path, the input of the original's layer, that of the student's
+
+
+class _StopError(Exception):
+    """The student has ended, for whatever reason: so does the original."""
+
+
+def lockstep(
+    original: nn.Module, student: nn.Module, batch: Batch, paths: Sequence[str], visit: Visit
+) -> None:
+    """Run both on a batch; before every call of a layer at one of `paths`, `visit` sees both inputs."""
+    arrived: queue.Queue[tuple[str, Tensor] | BaseException] = queue.Queue()
+    go = threading.Semaphore(0)
+    stop = threading.Event()
+
+    def pause(path: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            arrived.put((path, inputs[0]))
+            go.acquire()
+            if stop.is_set():
+                raise _StopError
+
+        return hook
+
+    def meet(path: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            other = arrived.get()
+            if isinstance(other, BaseException):
+                raise other
+            if other[0] != path:
+                raise DataError(f"the networks run apart: {other[0]!r} here, {path!r} there")
+            visit(path, other[1], inputs[0])
+            go.release()
+
+        return hook
+
+    def run_original() -> None:
+        try:
+            with torch.no_grad():
+                run(original, batch)
+        except BaseException as error:
+            if not stop.is_set():
+                arrived.put(error)  # for the student's thread to raise
+
+    handles = [original.get_submodule(path).register_forward_pre_hook(pause(path)) for path in paths]
+    handles += [student.get_submodule(path).register_forward_pre_hook(meet(path)) for path in paths]
+    thread = threading.Thread(target=run_original, daemon=True)
+    thread.start()
+    try:
+        with torch.no_grad():
+            run(student, batch)
+    finally:
+        stop.set()
+        go.release()
+        thread.join()
+        for handle in handles:
+            handle.remove()

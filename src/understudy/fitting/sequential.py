@@ -1,0 +1,83 @@
+"""The sequential pass: every layer fitted in the order in which it runs, to make up for those before it.
+
+With x the input that a layer has in the original and x̂ the one that it has in the student, its target is
+t = W x + b, and with S = E[(x̂ − x̂̄)(x̂ − x̂̄)ᵀ] + λI, C = E[(t − t̄)(x̂ − x̂̄)ᵀ] + λW the best matrix is C S⁻¹; a
+stand-in comes as near to it as its family can in the metric of S, and adds t̄ − Ŵ x̂̄. λ pulls towards W.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from understudy.transforms.metric import Metric
+
+from .calibrate import POSITIONS, real_rows
+from .fit import dense_matrix, fit_matrix_
+from .inputs import Batch
+from .lockstep import lockstep
+from .moments import Moments
+from .rows import Dense, input_rows, sample_positions
+from .shifts import Shift
+
+RIDGE = 1e-3  # λ, of the mean eigenvalue
+_CHUNK = 128  # samples whose vectors are in memory at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Refit:
+    """How the layers of a student are fitted to those of the original."""
+
+    original: nn.Module
+    student: nn.Module
+    batch: Batch
+    shifts: Mapping[str, Shift]
+    gradients: Mapping[str, Tensor]  # G of each layer
+    seed: int = 0
+
+    def run_(self, paths: Sequence[str]) -> None:
+        """Fit the layers at `paths` of the student in place; one that runs twice is fitted the first time."""
+        generator = torch.Generator().manual_seed(self.seed)
+        done: set[str] = set()
+
+        def visit(path: str, x: Tensor, mine: Tensor) -> None:
+            if path not in done:
+                done.add(path)
+                self._fit_(path, x, mine, generator)
+
+        lockstep(self.original, self.student, self.batch, paths, visit)
+
+    def _fit_(self, path: str, x: Tensor, mine: Tensor, generator: torch.Generator) -> None:
+        dense = self.original.get_submodule(path)
+        assert isinstance(dense, nn.Linear | nn.Conv1d | nn.Conv2d)
+        weight, shift = dense_matrix(dense), self.shifts[path]
+        moments = self._moments(dense, x, mine, generator)
+        if shift.exists:
+            seen, cross = moments.covariance, moments.cross
+        else:  # nothing can be added to the output, so the matrix answers for the mean as well
+            seen, cross = moments.second, moments.second_cross
+        strength = RIDGE * float(seen.diagonal().mean()) + torch.finfo(torch.float64).tiny
+        metric = Metric.of(seen, self.gradients.get(path), ridge=RIDGE)
+        best = torch.linalg.solve(metric.covariance, cross.T + strength * weight.T).T
+        fitted = fit_matrix_(self.student.get_submodule(path), best, metric)
+        if shift.exists:
+            constant = moments.target_mean - fitted @ moments.mean
+            shift.set_(self.student, self.original, path, constant)
+
+    def _moments(self, dense: Dense, x: Tensor, mine: Tensor, generator: torch.Generator) -> Moments:
+        """Of the student's input, with the original's output as target."""
+        weight = dense.weight.detach().flatten(1)
+        found = Moments(weight.shape[1], weight.shape[0])
+        mask = self.batch.mask
+        for start in range(0, len(x), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            where = sample_positions(dense, x[part], POSITIONS, generator)
+            some = None if mask is None else mask[part]
+            theirs = real_rows(input_rows(dense, x[part], where), some, where)
+            ours = real_rows(input_rows(dense, mine[part], where), some, where)
+            target = theirs @ weight.T
+            found.add(ours, target if dense.bias is None else target + dense.bias.detach())
+        return found

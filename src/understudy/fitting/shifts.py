@@ -1,0 +1,84 @@
+"""Where the mean of a layer's error can be taken back: its own bias, or the batch norm that follows it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from understudy.layers import Layer
+
+from .calibrate import run
+from .inputs import Batch
+
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    """The place of a constant that is added to a layer's output; nowhere where it has neither."""
+
+    bias: bool = False
+    norm: str = ""  # the path of the batch norm that alone reads the output
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a place."""
+        return self.bias or bool(self.norm)
+
+    @torch.no_grad()
+    def set_(self, student: nn.Module, original: nn.Module, path: str, constant: Tensor) -> None:
+        """Make the student's layer add `constant`; the original says what its norm took away before."""
+        if self.bias:
+            layer = student.get_submodule(path)
+            bias = layer.bias if isinstance(layer, Layer) else layer.get_parameter("bias")
+            assert bias is not None
+            bias.copy_(constant)
+        elif self.norm:
+            mean = student.get_submodule(self.norm).get_buffer("running_mean")
+            before = original.get_submodule(self.norm).get_buffer("running_mean")
+            mean.copy_(before.double() - constant.to(before.device))
+
+
+def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, Shift]:
+    """The place of each layer's constant, by one run: a batch norm follows if it reads the very output."""
+    found = {
+        path: Shift(bias=model.get_submodule(path)._parameters.get("bias") is not None) for path in paths
+    }
+    given: dict[int, str] = {}
+    kept: list[Tensor] = []  # so that no other tensor gets the identity of one that is gone
+    read: dict[str, list[str]] = {}
+
+    def leave(path: str) -> object:
+        def hook(_: nn.Module, __: object, output: object) -> None:
+            if isinstance(output, Tensor):
+                given[id(output)] = path
+                kept.append(output)
+
+        return hook
+
+    def enter(path: str, module: nn.Module) -> object:
+        def hook(_: nn.Module, inputs: tuple[object, ...]) -> None:
+            source = given.get(id(inputs[0])) if inputs else None
+            if source is not None:
+                read.setdefault(source, []).append(path if isinstance(module, _NORMS) else "")
+
+        return hook
+
+    handles = [model.get_submodule(path).register_forward_hook(leave(path)) for path in paths]  # type: ignore[arg-type]
+    for path, module in model.named_modules():
+        if not any(True for _ in module.children()):
+            handles.append(module.register_forward_pre_hook(enter(path, module)))
+    try:
+        with torch.no_grad():
+            run(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for path, readers in read.items():
+        if not found[path].bias and len(readers) == 1 and readers[0]:
+            norm = model.get_submodule(readers[0])
+            if isinstance(norm, _NORMS) and norm.running_mean is not None:
+                found[path] = Shift(norm=readers[0])
+    return found

@@ -33,7 +33,6 @@ from torch import Tensor, nn
 
 import understudy as us
 from measure import best_of, peak_bytes, write
-from understudy._util.quantities import parse_count
 from understudy._util.text_tables import table
 from understudy.layers import stand_ins
 from understudy.planning.budget import BudgetError
@@ -58,8 +57,7 @@ def build(network: str, transform: str, budget: str) -> nn.Module:
     try:
         plan = us.plan(model, transform, params=budget, example=example)
     except BudgetError as error:
-        nearest = min(max(parse_count(budget), error.lowest), error.highest)
-        plan = us.plan(model, transform, params=nearest, example=example)
+        plan = us.plan(model, transform, params=error.lowest, example=example)
     return us.substitute(model, plan)
 
 

@@ -86,7 +86,7 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
             continue
         executed = ideal = record.mult_adds[path]
         if isinstance(module, Layer):
-            outputs = record.outputs.get(path) or record.outputs.get(f"{path}.transform".strip("."), [])
+            outputs = record.outputs.get(path, [])
             ideal = module.ideal_mult_adds(sum(map(math.prod, outputs)) // module.transform.out_features)
         params, size = _own_tensors(module, counted, recurse=isinstance(module, Layer))
         if params or executed or size:

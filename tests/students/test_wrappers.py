@@ -88,6 +88,11 @@ def test_a_distributed_student_is_saved_as_the_plain_one(tmp_path: Path) -> None
         dist.destroy_process_group()
 
 
+def test_a_compiled_student_costs_what_the_plain_one_does() -> None:
+    made, x = student(), torch.ones(2, 8)
+    assert us.cost(compiled(made), x) == us.cost(made, x)
+
+
 def test_a_compiled_student_is_merged_to_a_plain_network() -> None:
     made, x = student(), torch.ones(2, 8)
     merged = us.merge(compiled(made))

@@ -14,6 +14,7 @@ from understudy.counting.trace import Example, trace
 from understudy.layers.layer import Layer, stand_ins
 
 from .file import file_size
+from .wrappers import unwrapped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,6 +78,7 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
     Operations are traced on a weightless copy (`meta=False`: on a real one). One that has no rule raises
     UnknownOperationError; nothing is counted as zero for want of knowledge.
     """
+    model = unwrapped(model)
     record = trace(model, example, meta=meta)
     layers = []
     counted: dict[int, Any] = {}

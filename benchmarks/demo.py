@@ -11,11 +11,27 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from measure import write
+from understudy._util.records import to_plain
 from understudy.experiments import read_results
+from understudy.results import Result
 
-KEPT = ("name", "role", "network", "transform", "status", "costs", "error", "speed", "seconds")
+
+def kept(result: Result) -> dict[str, Any]:
+    """What the README quotes."""
+    return {
+        "name": result.name,
+        "role": result.role,
+        "network": result.network,
+        "transform": result.structure,
+        "status": result.status.state,
+        "costs": to_plain(result.costs),
+        "error": to_plain(result.errors),
+        "speed": to_plain(result.speed),
+        "seconds": result.seconds,
+    }
 
 
 def timed(*arguments: str) -> float:
@@ -31,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         sweep_seconds = timed("sweep", "demo", "--out", folder, "--workers", "2")
         report_seconds = timed("report", folder)
-        cells = [{key: result[key] for key in KEPT} for result in read_results(Path(folder))]
+        cells = [kept(result) for result in read_results(Path(folder))]
     print(f"sweep {sweep_seconds} s, report {report_seconds} s")
     if arguments.write:
         times = {"sweep_seconds": sweep_seconds, "report_seconds": report_seconds}

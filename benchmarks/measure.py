@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import understudy
+from understudy._util.provenance import commit, this_machine
+from understudy._util.records import to_plain
+from understudy._util.timing import time_in_turns
 
 RESULTS = Path(__file__).parent / "results"
 
 
 def provenance() -> dict[str, Any]:
-    """The commit, the versions and the machine behind a result."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parent,
-    ).stdout.strip()
+    """The commit, the version and the machine behind a result."""
     return {
-        "commit": commit or None,
+        "commit": commit(),
         "understudy": understudy.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "machine": to_plain(this_machine()),
     }
 
 
 def best_of(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """The least time in ms of each function; they take turns, so that all meet the same noise."""
-    for function in functions.values():
-        function()
-    best = dict.fromkeys(functions, float("inf"))
-    for _ in range(repeats):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            best[name] = min(best[name], 1000 * (time.perf_counter() - start))
-    return best
+    taken = time_in_turns(functions, rounds=repeats)
+    return {name: 1000 * timing.best for name, timing in taken.items()}
 
 
 def peak_bytes(run: Callable[[], object], held: Iterable[Tensor] = ()) -> int:

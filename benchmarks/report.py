@@ -6,6 +6,7 @@ python benchmarks/report.py [--write]
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import tempfile
 import time
@@ -15,47 +16,71 @@ from typing import Any
 from measure import write
 from understudy.experiments import curves
 from understudy.report import write_report
-from understudy.transforms import transforms
+from understudy.results import Costs, Epoch, Errors, Result, Size, Speed, Status
+from understudy.transforms import list_transforms
 
 BUDGETS = (2_000_000, 1_600_000, 1_200_000, 900_000, 600_000)
 SEEDS = range(3)
 EPOCHS = 200
 
 
-def cell(name: str, params: int, seed: int, **facts: Any) -> dict[str, Any]:
-    """A finished result of format 1; its error follows from its size."""
+def cell(name: str, params: int, seed: int, **facts: Any) -> Result:
+    """A finished result; its error follows from its size."""
     error = 3 + 4 * math.exp(-params / 1e6) + seed / 10 + len(name) / 50
-    curve = [
-        {"epoch": epoch, "train_loss": 2 * 0.98**epoch, "train_error": 60 * 0.98**epoch,
-         "test_error": error + 60 * 0.97**epoch, "seconds": 10.0}
+    curve = tuple(
+        Epoch(
+            epoch=epoch,
+            step=epoch,
+            learning_rate=0.1,
+            train_loss=2 * 0.98**epoch,
+            train_error=60 * 0.98**epoch,
+            test_loss=2 * 0.98**epoch,
+            test_error=error + 60 * 0.97**epoch,
+            test_top5_error=error / 10,
+            seconds=10.0,
+        )
         for epoch in range(EPOCHS)
-    ]  # fmt: skip
-    costs = {
-        "params": params,
-        "mult_adds": params * 150,
-        "ideal_mult_adds": params * 150,
-        "bytes": params * 4,
-    }
-    speed = {"images_per_second": 1e9 / params, "latency_ms": params / 1e5, "batch_size": 64, "threads": 2}
-    return {
-        "format": 1, "understudy": "0.1.0", "grid": "made up", "name": name, "id": name, "role": "student",
-        "status": "finished", "reason": "", "recipe": {}, "network": "wrn_28_10", "data": "cifar10",
-        "transform": "", "budget": f"{params} params", "attention": 1000.0, "decay": "crs", "seed": seed,
-        "teacher": "", "planned": None,
-        "costs": costs, "speed": speed,
-        "error": {"top1": error, "top5": error / 10, "test_images": 10_000},
-        "curve": curve, "commit": None, "machine": None, "seconds": 2000.0, **facts,
-    }  # fmt: skip
+    )
+    made = Result(
+        understudy="made up",
+        commit=None,
+        grid="made up",
+        name=name,
+        id=name,
+        role="student",
+        status=Status("finished"),
+        network="wrn_28_10",
+        data="cifar10",
+        structure="",
+        transforms=(),
+        budget=Size("params", params, f"{params}"),
+        attention=1000.0,
+        decay="crs",
+        crs="layer",
+        seed=seed,
+        epochs=EPOCHS,
+        teacher="",
+        deciding={},
+        indifferent={},
+        planned=None,
+        costs=Costs(params, params * 150, params * 150, params * 4),
+        errors=Errors(error, error / 10, 10_000),
+        speed=Speed(1e9 / params, params / 1e5, 64, 2),
+        curve=curve,
+    )
+    made = dataclasses.replace(made, **facts)
+    deciding = {"structure": made.structure, "attention": made.attention, "seed": seed}
+    return dataclasses.replace(made, deciding=deciding)
 
 
-def cells() -> list[dict[str, Any]]:
-    made = [cell("teacher", 36_479_194, 0, role="teacher", attention=0.0, budget="")]
-    for transform in transforms():
+def cells() -> list[Result]:
+    made = [cell("teacher", 36_479_194, 0, role="teacher", attention=0.0, budget=None)]
+    for transform in list_transforms():
         for params in BUDGETS:
             for seed in SEEDS:
                 for attention in (1000.0, 0.0):
                     name = f"{transform}-{params}-{attention:g}-{seed}"
-                    made.append(cell(name, params, seed, transform=transform, attention=attention))
+                    made.append(cell(name, params, seed, structure=transform, attention=attention))
     return made[:200]
 
 

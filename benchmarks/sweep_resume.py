@@ -8,6 +8,7 @@ Both sweeps end with the same results, but for what a clock decides, and with th
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import os
 import random
@@ -20,6 +21,7 @@ from typing import Any
 
 from measure import write
 from understudy.experiments import read_results, sweep_status
+from understudy.results import Result
 
 
 def main() -> None:
@@ -70,12 +72,12 @@ def compare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "kills": kills,
         "cells": {
             name: {
-                "status": cell["status"],
-                "test_error": cell["error"] and cell["error"]["top1"],
-                "params": cell["costs"] and cell["costs"]["params"],
-                "model_sha256": cell["model"],
+                "status": result.status.state,
+                "test_error": result.top1,
+                "params": result.costs and result.costs.params,
+                "model_sha256": model,
             }
-            for name, cell in broken.items()
+            for name, (result, model) in broken.items()
         },
     }
 
@@ -101,22 +103,21 @@ def standing(out: Path) -> dict[str, Any]:
         return {"finished": 0, "midway": {}}
     cells = sweep_status(out).cells
     begun = {cell.name: cell.epochs for cell in cells if (out / "runs" / cell.name).exists()}
-    waiting = {cell.name for cell in cells if cell.status == "waiting"}
+    waiting = {cell.name for cell in cells if cell.status.state == "waiting"}
     return {
-        "finished": sum(cell.status == "finished" for cell in cells),
+        "finished": sum(cell.status.state == "finished" for cell in cells),
         "midway": {name: f"{epochs} epochs" for name, epochs in begun.items() if name in waiting},
     }
 
 
-def outcome(out: Path) -> dict[str, dict[str, Any]]:
-    """The results by name without the clock, and the digest of every network."""
+def outcome(out: Path) -> dict[str, tuple[Result, str | None]]:
+    """The results by name without the clock, each with the digest of its network."""
     found = {}
     for result in read_results(out):
-        kept = {key: value for key, value in result.items() if key not in ("speed", "seconds")}
-        kept["curve"] = [{k: v for k, v in line.items() if k != "seconds"} for line in result["curve"]]
-        model = out / "runs" / result["name"] / "model.safetensors"
-        kept["model"] = hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else None
-        found[result["name"]] = kept
+        curve = tuple(dataclasses.replace(epoch, seconds=0.0) for epoch in result.curve)
+        model = out / "runs" / result.name / "model.safetensors"
+        digest = hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else None
+        found[result.name] = (dataclasses.replace(result, speed=None, curve=curve), digest)
     return found
 
 

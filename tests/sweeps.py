@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import Any, Literal
 
 from typing_extensions import Self
 
-from understudy.experiments import Grid, make_grid, read_results
-from understudy.experiments.engine import Message
-from understudy.experiments.task import Outcome, Task, run_task
+from understudy.experiments import Grid, Message, Task, make_grid, read_results, run_task
+from understudy.results import Result, Status
 
 TOML = """
 recipe = "demo"
@@ -43,14 +43,16 @@ def tiny(**changes: Any) -> Grid:
     return make_grid("tiny", {**TABLE, **changes})
 
 
-def without_clock(out: Path) -> dict[str, dict[str, Any]]:
+def without_clock(out: Path) -> dict[str, Result]:
     """The results by name, but for what a clock decides."""
-    results = {}
-    for result in read_results(out):
-        kept = {key: value for key, value in result.items() if key not in ("speed", "seconds")}
-        kept["curve"] = [{k: v for k, v in line.items() if k != "seconds"} for line in result["curve"]]
-        results[result["name"]] = kept
-    return results
+    return {
+        result.name: dataclasses.replace(
+            result,
+            speed=None,
+            curve=tuple(dataclasses.replace(epoch, seconds=0.0) for epoch in result.curve),
+        )
+        for result in read_results(out)
+    }
 
 
 class InlineEngine:
@@ -60,7 +62,7 @@ class InlineEngine:
     slots = 2
     threads = 1
 
-    def __init__(self, run: Callable[[Task], Outcome] = run_task) -> None:
+    def __init__(self, run: Callable[[Task], Status] = run_task) -> None:
         self.run = run
         self.tasks: list[Task] = []
         self.names: list[str] = []
@@ -72,7 +74,7 @@ class InlineEngine:
 
     def wait(self) -> Message:
         task = self.tasks.pop(0)
-        return Message(task.name, outcome=self.run(task))
+        return Message(task.name, status=self.run(task))
 
     def __enter__(self) -> Self:
         return self

@@ -12,8 +12,8 @@ import torch
 from command import Run
 from sweeps import LOW_RANK, SHUFFLE, TEACHER, TOML, InlineEngine
 from understudy.cli.experiments import duration
-from understudy.experiments import runner
-from understudy.experiments.task import Outcome, Task, run_task
+from understudy.experiments import Task, run_task, runner
+from understudy.results import Status
 from understudy.train import Recipe
 from understudy.train import Run as TrainingRun
 
@@ -34,7 +34,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-Use = Callable[[Callable[[Task], Outcome]], None]
+Use = Callable[[Callable[[Task], Status]], None]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_sweep_tells_what_happens_and_ends_with_a_table(run: Run, use: Use) ->
 
 
 def test_a_failure_is_shown_by_name_and_ends_with_exit_code_1(run: Run, use: Use) -> None:
-    use(lambda _: Outcome("failed", "OSError: [disk] is full"))
+    use(lambda _: Status("failed", "OSError: [disk] is full"))
     result = run("sweep", "tiny.toml", "--out", "out")
     assert result.code == 1
     assert f"{TEACHER} failed: OSError: [disk] is full" in result.text
@@ -76,10 +76,12 @@ def test_a_failure_is_shown_by_name_and_ends_with_exit_code_1(run: Run, use: Use
 
 
 def test_status_tells_what_is_at_work_and_what_is_left(run: Run, use: Use) -> None:
-    use(lambda _: Outcome("failed", "x"))
+    use(lambda _: Status("failed", "x"))
     run("sweep", "tiny.toml", "--out", "out")
     for path in Path("out/results").iterdir():
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "waiting", "reason": ""}))
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"status": {"state": "waiting", "reason": ""}})
+        )
     assert "4 cells of which nothing is known yet; nothing is at work now" in run("status", "out").text
     at_work = TrainingRun.open(Path("out/runs") / TEACHER, Recipe())
     try:
@@ -137,7 +139,7 @@ def test_bad_input_ends_with_one_line_and_exit_code_2(run: Run, arguments: list[
 
 
 def test_data_that_are_missing_end_a_sweep_before_anything_is_made(run: Run, use: Use) -> None:
-    use(lambda _: Outcome("failed", "never asked"))
+    use(lambda _: Status("failed", "never asked"))
     text = Path("tiny.toml").read_text()
     Path("cifar.toml").write_text('data = "cifar10"\n' + text)
     result = run("sweep", "cifar.toml", "--out", "out", "--data", "nowhere")
@@ -160,7 +162,7 @@ def test_download_fetches_before_anything_is_made(
         asked.append((recipe.data, folder, download, Path("out").exists()))
 
     monkeypatch.setattr(runner, "load_data", load)
-    use(lambda _: Outcome("failed", "not of interest"))
+    use(lambda _: Status("failed", "not of interest"))
     run("sweep", "tiny.toml", "--out", "out", "--data", "there", "--download")
     assert asked == [("digits", Path("there"), True, False)]
 

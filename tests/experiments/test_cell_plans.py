@@ -30,14 +30,14 @@ def test_a_planned_cell_costs_what_its_substituted_network_does() -> None:
     for item in plan_cells(made):
         recipe = item.cell.recipe
         network = us.create_model(recipe.network)
-        if recipe.transform:
-            budget: dict[str, Any] = {"params": recipe.params} if recipe.params else {"scale": recipe.scale}
-            network = us.substitute(network, us.plan(network, recipe.transform, example=example, **budget))
+        if item.plan is not None:
+            network = us.substitute(network, item.plan)
         counted = us.cost(network, example)
         assert item.costs is not None
-        assert item.costs["params"] == counted.params
-        assert item.costs["mult_adds"] == counted.mult_adds
-        assert item.costs["ideal_mult_adds"] == counted.ideal_mult_adds
+        assert (item.plan is None) == (item.cell.role != "student")
+        assert item.costs.params == counted.params
+        assert item.costs.mult_adds == counted.mult_adds
+        assert item.costs.ideal_mult_adds == counted.ideal_mult_adds
 
 
 def test_all_unreachable_cells_are_named_with_what_is_reachable_before_anything_trains() -> None:
@@ -79,5 +79,5 @@ def test_the_largest_grid_of_the_paper_meets_its_budgets() -> None:
     assert sum(item.costs is not None for item in planned) >= 58
     for item in planned:
         if item.costs and item.cell.budget:
-            count = float(item.cell.budget.removesuffix("M params")) * 1e6
-            assert 0.98 * count < item.costs["params"] <= count, item.cell.name
+            count = item.cell.budget.amount
+            assert 0.98 * count < item.costs.params <= count, item.cell.name

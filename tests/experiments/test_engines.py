@@ -17,10 +17,16 @@ import torch
 from command import Run
 from sweeps import LOW_RANK, TEACHER, TOML, InlineEngine, holders, tiny, without_clock
 from understudy.cli.experiments import line
-from understudy.experiments import Event, local, ray_engine, read_results, runner, sweep
-from understudy.experiments.local import LocalEngine
-from understudy.experiments.ray_engine import RayEngine
-from understudy.experiments.task import Task
+from understudy.experiments import (
+    Event,
+    LocalEngine,
+    RayEngine,
+    Task,
+    local,
+    ray_engine,
+    read_results,
+    sweep,
+)
 
 SECONDS = 120.0  # to wait for anything, on a machine that is busy with other things
 
@@ -38,9 +44,7 @@ def one_thread() -> Iterator[None]:
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep that nothing disturbed."""
     out = tmp_path_factory.mktemp("unbroken") / "sweep"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "LocalEngine", lambda *_: InlineEngine())
-        sweep(tiny(), out)
+    sweep(tiny(), out, engine=InlineEngine())
     return out
 
 
@@ -66,9 +70,9 @@ def test_a_task_outlives_one_worker_and_fails_with_the_signal_after_that(
         assert "epoch 1/3" in engine.wait().text
         engine._workers[0].process.kill()
         messages = [engine.wait()]
-        while messages[-1].outcome is None:
+        while messages[-1].status is None:
             messages.append(engine.wait())
-        assert messages[-1].outcome.status == "finished"
+        assert messages[-1].status.state == "finished"
         texts = " ".join(message.text for message in messages)
         assert "killed by SIGKILL; going on in another" in texts
         assert "going on from step" in texts
@@ -80,10 +84,10 @@ def test_a_task_outlives_one_worker_and_fails_with_the_signal_after_that(
         engine.wait()
         engine._workers[0].process.send_signal(signal.SIGSEGV)
         last = engine.wait()
-        while last.outcome is None:
+        while last.status is None:
             last = engine.wait()
-        assert last.outcome.status == "failed"
-        assert last.outcome.reason.startswith("the worker was killed by SIGSEGV")
+        assert last.status.state == "failed"
+        assert last.status.reason.startswith("the worker was killed by SIGSEGV")
         assert "Segmentation fault" in (tmp_path / "log").read_text()
 
 
@@ -188,11 +192,10 @@ def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
     killed.kill()
     killed.communicate(timeout=SECONDS)
     until(lambda: not holders(out / "runs" / LOW_RANK / ".lock"))  # no worker outlives its sweep
-    statuses = {result["name"]: result["status"] for result in read_results(out)}
+    statuses = {result.name: result.status.state for result in read_results(out)}
     assert (statuses[TEACHER], statuses[LOW_RANK]) == ("finished", "waiting")
 
-    monkeypatch.setattr(runner, "LocalEngine", lambda *_: InlineEngine())
-    sweep(tiny(), out)
+    sweep(tiny(), out, engine=InlineEngine())
     assert without_clock(out) == without_clock(unbroken)
     for cell in without_clock(out):
         weights = [folder / "runs" / cell / "model.safetensors" for folder in (out, unbroken)]

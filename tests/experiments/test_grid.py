@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from understudy.experiments import Cell, Grid, GridError, grid_names, load_grid, make_grid
 from understudy.networks import nets
+from understudy.planning.budget import Budget
+from understudy.planning.request import Request
 
 TABLE: dict[str, Any] = {"recipe": "demo", "students": [{"transforms": ["low_rank"], "params": ["24k"]}]}
 
@@ -37,12 +39,13 @@ def by_name(made: Grid) -> dict[str, Cell]:
 
 def some(values: list[Any]) -> st.SearchStrategy[list[Any]]:
     """A few of them, in any order."""
-    return st.lists(st.sampled_from(values), min_size=1, unique=True)
+    return st.lists(st.sampled_from(values), min_size=1, unique_by=str)
 
 
+PATTERNS = {"Linear": "shuffle", "*.conv2": "low_rank"}
 BLOCKS = st.fixed_dictionaries(
     {
-        "transforms": some(["low_rank", "hashed", "shuffle", "tucker"]),
+        "transforms": some(["low_rank", "hashed", PATTERNS, {"Linear": "tucker"}]),
         "attention": some([True, False]),
         "crs": some([True, False]),
         "seeds": some([0, 1, 5]),
@@ -51,8 +54,8 @@ BLOCKS = st.fixed_dictionaries(
 BUDGETS = st.one_of(
     st.fixed_dictionaries({"params": some(["24k", "30k", 40_000])}),
     st.fixed_dictionaries({"mult_adds": some(["0.3M", "500k"])}),
-    st.fixed_dictionaries({"ratio": some([0.1, 0.2])}),
-    st.fixed_dictionaries({"scale": some([0.25, 1.0, 1])}).filter(lambda block: len(block["scale"]) < 3),
+    st.fixed_dictionaries({"ratio": some([0.1, "20%"])}),
+    st.fixed_dictionaries({"scale": some([0, 0.25, 1])}),
     st.fixed_dictionaries({"knob": some([1, 2])}),
 )
 
@@ -60,8 +63,8 @@ BUDGETS = st.one_of(
 @settings(max_examples=40, deadline=None)
 @given(BLOCKS, BUDGETS)
 def test_a_block_is_the_product_of_its_lists(block: dict[str, Any], budget: dict[str, Any]) -> None:
-    lists = [*block.values(), *(sorted(set(values), key=str) for values in budget.values())]
-    made = grid(students=[block | {key: sorted(set(v), key=str) for key, v in budget.items()}])
+    lists = [*block.values(), *budget.values()]
+    made = grid(students=[block | budget])
     assert len(made.cells) == 1 + len(list(itertools.product(*lists)))
     assert [cell.role for cell in made.cells] == ["teacher"] + ["student"] * (len(made.cells) - 1)
     assert len({cell.id for cell in made.cells}) == len(made.cells)
@@ -152,7 +155,7 @@ def test_settings_reach_the_cells_they_are_meant_for() -> None:
     assert (student.recipe.epochs, student.recipe.attention, student.recipe.decay) == (5, 7, "crs")
     assert (student.recipe.teacher, student.teacher) == ("teacher-seed-3", teacher.id)
     assert student.recipe.decay_overrides == ("hashed=none",)
-    assert student.budget == "24k params"
+    assert student.budget == student.recipe.request.budget == Budget("params", 24_000)
     alone = made["low_rank-24k-seed-0"]
     assert (alone.recipe.attention, alone.recipe.decay, alone.recipe.teacher, alone.teacher) == (
         0,
@@ -161,8 +164,39 @@ def test_settings_reach_the_cells_they_are_meant_for() -> None:
         "",
     )
     dense = made["wrn_16_1-at-seed-0"]
-    assert (dense.role, dense.recipe.transform, dense.recipe.epochs) == ("baseline", "", 8)
+    assert (dense.role, dense.recipe.request, dense.recipe.epochs) == ("baseline", Request(), 8)
     assert dense.teacher == teacher.id
+
+
+def test_a_cell_may_hold_patterns_and_all_else_that_is_asked_of_a_plan() -> None:
+    teacher, patterned, hashed = grid(
+        settings={"exclude": ["*.shortcut"], "options": {"indexing": "independent"}},
+        students=students(
+            {
+                "transforms": [PATTERNS, "hashed"],
+                "settings": {"spatial": "unfolded", "include": ["Linear", "*.conv2"]},
+            }
+        ),
+    ).cells
+    assert patterned.name == "Linear-shuffle-conv2-low_rank-24k-at-crs-seed-0"
+    assert patterned.recipe.request == Request.of(
+        PATTERNS,
+        Budget("params", 24_000),
+        spatial="unfolded",
+        include=["Linear", "*.conv2"],
+        exclude=["*.shortcut"],
+    )
+    assert hashed.recipe.request.options == (("indexing", "independent"),)
+    assert hashed.recipe.request.include == ("Linear", "*.conv2")
+    assert teacher.recipe.request == Request()  # nothing is substituted: another choice is the same teacher
+
+
+def test_names_are_told_apart_whatever_their_case_and_never_too_long_for_a_file() -> None:
+    long = {f"stage{number}.*": "low_rank" for number in range(40)}
+    block = {"transforms": [{"linear": "shuffle"}, {"Linear": "shuffle"}, long]}
+    names = [cell.name for cell in grid(students=students(block)).cells]
+    assert len({name.lower() for name in names}) == len(names)
+    assert max(map(len, names)) < 150
 
 
 def test_of_blocks_that_differ_in_settings_alone_the_first_keeps_its_name() -> None:
@@ -201,28 +235,46 @@ def test_an_existing_teacher_is_known_by_its_contents_and_never_held_whole(
 def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
     cell = by_name(grid(baselines=[{"narrow": ["24k"]}]))["narrow-24k-seed-0"]
     assert cell.recipe.network == nets.narrower("wrn_10_2", 24_000)
-    assert (cell.recipe.transform, cell.recipe.teacher, cell.budget) == ("", "", "24k params")
+    assert (cell.recipe.request, cell.recipe.teacher, cell.budget) == (
+        Request(),
+        "",
+        Budget("params", 24_000),
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"student": []}, "a grid has no key 'student'; the nearest is 'students'"),
+        ({"student": []}, "a grid has no key 'student'.*'students'"),
         ({"recipe": "demoo"}, "no recipe 'demoo'.* did you mean 'demo'"),
-        ({"settings": {"epoch": 3}}, r"\[settings\]: no setting 'epoch'; the nearest is 'epochs'"),
+        ({"settings": {"epoch": 3}}, r"\[settings\]: no setting 'epoch'.*'epochs'"),
         ({"settings": {"epochs": 0}}, "epochs is 0, below 1"),
         (
             {"settings": {"network": "x"}},
             r"\[settings\] sets 'network', which a grid decides by",
         ),
         ({"settings": 3}, r"\[settings\] is 3, not a table"),
-        ({"teacher": {"epoch": 3}}, r"\[teacher\]: no setting 'epoch'; the nearest is 'epochs'"),
+        ({"teacher": {"epoch": 3}}, r"\[teacher\]: no setting 'epoch'.*'epochs'"),
         ({"teacher": {"existing": "nowhere"}}, "no teacher 'nowhere'"),
         ({"teacher": {"existing": "timm:x", "epochs": 3}}, "takes no other settings"),
-        ({"students": students({"transform": 1})}, "has no key 'transform'; the nearest is 'transforms'"),
+        ({"students": students({"transform": 1})}, "has no key 'transform'.*'transforms'"),
         ({"students": students({"transforms": ["low_rnk"]})}, "no transform 'low_rnk'.*'low_rank'"),
         ({"students": students({"transforms": []})}, "transforms is an empty list"),
         ({"students": [{"params": "24k"}]}, "needs transforms"),
+        ({"students": students({"transforms": [{"Linear": 3}]})}, "transforms holds {'Linear': 3}, neither"),
+        ({"students": students({"transforms": [7]})}, "transforms holds 7, neither a name nor a table"),
+        ({"students": students({"transforms": {}})}, "transform is empty"),
+        ({"students": students({"transforms": {"Linear": "low_rnk"}})}, "no transform 'low_rnk'"),
+        ({"students": students({"params": []})}, "params is an empty list"),
+        ({"students": without_budget(scale=-0.1)}, "scale -0.1 is not in 0..1"),
+        ({"students": students({"settings": {"options": 3}})}, "options is 3, not a table"),
+        ({"students": students({"settings": {"options": {"indexing": "x"}}})}, "which no transform has"),
+        ({"settings": {"options": {"indexing": "x"}}}, "'indexing', which no transform of the grid has"),
+        (
+            {"students": students({"transforms": "hashed", "settings": {"options": {"indexing": "x"}}})},
+            "option indexing of hashed is 'x', not one of",
+        ),
+        ({"students": students({"settings": {"spatial": "flat"}})}, "spatial 'flat' is not one of"),
         ({"students": without_budget()}, "needs one of params, .*; it has none"),
         ({"students": without_budget(params="1k", ratio=0.1)}, "; it has params and ratio"),
         ({"students": students({"params": "many"})}, "'many' is not a count"),
@@ -230,13 +282,13 @@ def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
         ({"students": students({"seeds": [True]})}, "seeds holds True, not a whole number"),
         ({"seeds": [float("inf")]}, "seeds holds inf, not a whole number"),
         ({"seeds": [float("nan")]}, "seeds holds nan, not a whole number"),
-        ({"students": without_budget(ratio=[10**400])}, "ratio holds 10+, not a number"),
+        ({"students": without_budget(ratio=[10**400])}, "ratio 10+ is not"),
         ({"students": students({"attention": [1]})}, "attention holds 1, not true or false"),
         ({"students": students({"networks": "wrn_10_4"})}, "'wrn_10_4' is not among the grid's networks"),
-        ({"students": without_budget(ratio="half")}, "ratio holds 'half', not a number"),
+        ({"students": without_budget(ratio="half")}, "ratio 'half' is not a number such as"),
         ({"students": [], "baselines": []}, "neither"),
         ({"baselines": [{}]}, r"\[\[baselines\]\] needs networks by name, or narrow"),
-        ({"baselines": [{"narow": "24k"}]}, "has no key 'narow'; the nearest is 'narrow'"),
+        ({"baselines": [{"narow": "24k"}]}, "has no key 'narow'.*'narrow'"),
         ({"baselines": [{"networks": "wrn_11_2"}]}, "no network 'wrn_11_2'"),
         ({"networks": ["wrn_11_2"]}, "no network 'wrn_11_2'"),
         ({"data": "digit"}, "no data set 'digit'.*digits"),
@@ -245,7 +297,7 @@ def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
         ({"seeds": [0, 0]}, "low_rank-24k-at-crs-seed-0 is listed twice"),
         (
             {"students": students({"params": ["24k", 24_000]})},
-            "low_rank-24000-at-crs-seed-0 is the same run as low_rank-24k-at-crs-seed-0",
+            "low_rank-24k-at-crs-seed-0 is listed twice",
         ),
         ({"baselines": [{"networks": "wrn_10_2"}]}, "wrn_10_2-seed-0 is the same run as teacher-seed-0"),
     ],
@@ -279,16 +331,16 @@ def test_the_shipped_grids_are_the_paper_s_and_the_demo() -> None:
 @pytest.mark.parametrize(
     ("name", "transforms", "budgets", "ablations"),
     [
-        ("paper_wrn_28_10", 6, {"2.4M params", "1.2M params", "0.6M params"}, 3),
-        ("paper_darts", 6, {"1.42M params", "0.83M params", "0.49M params"}, 1),
+        ("paper_wrn_28_10", 6, {"2.4M", "1.2M", "600k"}, 3),
+        ("paper_darts", 6, {"1.42M", "830k", "490k"}, 1),
     ],
 )
 def test_a_grid_of_the_paper_has_its_methods_budgets_and_ablations(
     name: str, transforms: int, budgets: set[str], ablations: int
 ) -> None:
     taught = [cell for cell in load_grid(name).cells if cell.role == "student"]
-    assert len({cell.recipe.transform for cell in taught}) == transforms
-    assert {cell.budget for cell in taught} == budgets
+    assert len({cell.recipe.request.transforms for cell in taught}) == transforms
+    assert {cell.budget.label for cell in taught if cell.budget} == budgets
     switches = {(bool(cell.recipe.attention), cell.recipe.decay) for cell in taught}
     assert switches == set([(True, "crs"), (False, "crs"), (True, "none")][:ablations])
     assert len(taught) == transforms * len(budgets) * ablations
@@ -297,7 +349,7 @@ def test_a_grid_of_the_paper_has_its_methods_budgets_and_ablations(
 
 def test_the_grid_for_imagenet_has_the_rows_of_the_paper_s_table() -> None:
     taught = [cell for cell in load_grid("paper_wrn_50_2").cells if cell.role == "student"]
-    assert {(cell.recipe.transform, cell.recipe.params) for cell in taught} == {
+    assert {(cell.recipe.request.label, cell.budget.label) for cell in taught if cell.budget} == {
         *itertools.product(("low_rank", "hashed", "tensor_train"), ("17.6M", "4.35M")),
         ("shuffle", "17.72M"),
         ("shuffle", "6.04M"),

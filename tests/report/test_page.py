@@ -13,6 +13,7 @@ from synthetic import result, sweep, teacher, unfinished, without_matplotlib
 
 from understudy.experiments.curves import hash_buckets, width_mult_adds
 from understudy.report import write_report
+from understudy.results import Curves, KnobParams, Result
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -33,17 +34,17 @@ ARGUMENTS = [
 POINT = "#chart .point[data-index]"
 # on the front, so that nothing lies above it
 STUDENT = f"{POINT}.best:not([aria-label^='teacher'], [aria-label^='baseline'])"
-METHOD = {
-    "knob_params": {
-        "network": "wrn_10_2",
-        "dense": 300_000,
-        "scale": [0, 0.5, 1],
-        "transforms": {"low_rank": [7_000, 30_000, 60_000], "new": [8_000, 20_000, 40_000]},
-        "support": [8_000, 40_000],
-    },
-    "hash_buckets": hash_buckets(32, 32),
-    "width_mult_adds": width_mult_adds(),
-}
+METHOD = Curves(
+    KnobParams(
+        "wrn_10_2",
+        dense=300_000,
+        scale=(0.0, 0.5, 1.0),
+        transforms={"low_rank": (7_000, 30_000, 60_000), "new": (8_000, 20_000, 40_000)},
+        support=(8_000, 40_000),
+    ),
+    hash_buckets(32, 32),
+    width_mult_adds(),
+)
 
 
 @pytest.fixture(scope="module")
@@ -241,8 +242,8 @@ def test_the_method_is_drawn_in_three_charts(visit: Visit) -> None:
 def test_failures_are_shown_with_their_reasons(visit: Visit) -> None:
     text = visit.page.locator("#failures").inner_text()
     for cell in unfinished()[:3]:
-        assert cell["name"] in text
-        assert cell["reason"] in text
+        assert cell.name in text
+        assert cell.status.reason in text
 
 
 def test_a_dark_system_gets_a_dark_page(browser: Browser, report: Path) -> None:
@@ -273,9 +274,9 @@ def test_names_do_not_run_in_the_page(browser: Browser, tmp_path: Path) -> None:
     evil, closing = "<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>"
     results = [
         teacher(network=evil, id="t"),
-        result(evil, network=evil, transform=evil, teacher="t", recipe={"exclude": [evil]}),
-        result(closing, network=evil, transform=closing, teacher="t", status="failed", reason=closing),
-        result("quotes", network=evil, transform="'\"><b onmouseover=alert(3)>", teacher="t"),
+        result(evil, network=evil, structure=evil, teacher="t", settings={"taps": [evil]}),
+        result(closing, network=evil, structure=closing, teacher="t", state="failed", reason=closing),
+        result("quotes", network=evil, structure="'\"><b onmouseover=alert(3)>", teacher="t"),
     ]
     opened = Visit(browser, write_report(results, tmp_path, title=closing))
     for point in opened.page.locator(POINT).all():
@@ -292,8 +293,8 @@ def test_names_do_not_run_in_the_page(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_two_networks_are_shown_one_at_a_time(browser: Browser, tmp_path: Path) -> None:
-    big = sweep(("hashed",), (4_350_000,), network="wrn_50_2", data="imagenet")
-    results = sweep(("hashed", "acdc")) + [cell | {"name": f"big-{cell['name']}"} for cell in big]
+    big = sweep(("hashed",), (4_350_000,), network="wrn_50_2", data="imagenet", prefix="big-")
+    results = sweep(("hashed", "acdc")) + big
     opened = Visit(browser, write_report(results, tmp_path, title="Two"))
     before = opened.places()
     assert opened.page.locator("#chart .published-point").count() == 0
@@ -309,7 +310,7 @@ def test_two_networks_are_shown_one_at_a_time(browser: Browser, tmp_path: Path) 
 
 
 def test_a_sweep_with_nothing_finished_is_no_error(browser: Browser, tmp_path: Path) -> None:
-    for name, results in (("empty", []), ("begun", unfinished())):
+    for name, results in (("empty", list[Result]()), ("begun", unfinished())):
         opened = Visit(browser, write_report(results, tmp_path / name, title=name))
         assert opened.page.locator("h1").inner_text() == name
         assert opened.page.locator(POINT).count() == 0

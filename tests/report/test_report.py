@@ -15,12 +15,20 @@ from typing import Any
 import pytest
 from synthetic import result, sweep, teacher, unfinished, without_matplotlib
 
-from understudy.report import published, published_notes, write_report
+from understudy.report import (
+    planned_overview,
+    published,
+    published_beside,
+    published_notes,
+    results_overview,
+    write_report,
+)
+from understudy.report.markdown import escape_markdown, markdown
 from understudy.report.page.data import embedded_json
-from understudy.report.read.cells import parse_cells
-from understudy.report.read.groups import group_cells
-from understudy.report.read.spreadsheet import csv_text
-from understudy.report.read.tables import Entry, Table, escape_markdown, markdown, published_table
+from understudy.report.read.groups import group_results
+from understudy.report.read.tables import Entry, Table, published_table
+from understudy.report.spreadsheet import csv_text
+from understudy.results import PlannedCosts, ResultsError
 
 EVIL = "<img src=x onerror=alert(1)>"
 CLOSING = "</script><script>alert(2)</script><!--"
@@ -96,15 +104,15 @@ def test_nothing_at_all_still_makes_a_page(tmp_path: Path) -> None:
 def test_only_unfinished_cells_make_a_page(tmp_path: Path) -> None:
     page = write_report(unfinished(), tmp_path, title="Just begun").read_text(encoding="utf-8")
     for cell in unfinished()[:3]:
-        assert cell["name"] in page
-        assert cell["reason"] in page
+        assert cell.name in page
+        assert cell.status.reason in page
 
 
 def test_a_bad_result_leaves_an_earlier_report_alone(tmp_path: Path) -> None:
     write_report([result()], tmp_path, title="Good")
     before = (tmp_path / "index.html").read_bytes()
-    with pytest.raises(ValueError, match="format is 2"):
-        write_report([result(format=2)], tmp_path, title="Bad")
+    with pytest.raises(ResultsError, match="2 results have the name cell"):
+        write_report([result(), result(seed=1)], tmp_path, title="Bad")
     assert (tmp_path / "index.html").read_bytes() == before
 
 
@@ -121,12 +129,11 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
 def test_names_stay_text_in_the_page(tmp_path: Path) -> None:
     results = [
         teacher(network=EVIL, id="t"),
-        result(f"{EVIL}-a", network=EVIL, transform=EVIL, teacher="t", data=CLOSING),
-        result(
-            f"{CLOSING}-b", transform=CLOSING, status="failed", reason=CLOSING, recipe={"exclude": [CLOSING]}
-        ),
-        result("quotes' onload='alert(3)", transform="' onload='alert(3)", budget='" onload="alert(4)'),
-        result("template", transform="{{script}} \\g<0> \u2028"),
+        result(f"{EVIL}-a", network=EVIL, structure=EVIL, teacher="t", data=CLOSING),
+        result(f"{CLOSING}-b", structure=CLOSING, settings={"taps": [CLOSING]}),
+        result("lost", structure=CLOSING, state="failed", reason=CLOSING),
+        result("quotes' onload='alert(3)", structure="' onload='alert(3)", decay='" onload="alert(4)'),
+        result("template", structure="{{script}} \\g<0> \u2028"),
     ]
     page = write_report(results, tmp_path, title=f"{EVIL}{CLOSING}").read_text(encoding="utf-8")
     reader = Reader(page)
@@ -171,7 +178,11 @@ def test_shared_settings_are_embedded_once(tmp_path: Path) -> None:
     data = data_of(write_report(sweep(), tmp_path, title="Sweep").read_text(encoding="utf-8"))
     assert data["shared"]["epochs"] == "12"
     assert all("epochs" not in group["settings"] for group in data["groups"])
-    assert {group["settings"].get("params") for group in data["groups"]} == {"", "12k", "24k"}
+    assert {group["settings"]["request.budget"] for group in data["groups"]} == {
+        "null",
+        '{"metric": "params", "amount": 12000.0}',
+        '{"metric": "params", "amount": 24000.0}',
+    }
 
 
 def test_markdown_keeps_a_name_in_its_cell() -> None:
@@ -198,7 +209,7 @@ def test_the_markdown_has_aggregates_ablations_failures_and_cells(tmp_path: Path
 
 def test_a_spreadsheet_runs_no_name() -> None:
     names = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "  =1", "plain-1"]
-    text = csv_text(parse_cells([result(name, seed=seed) for seed, name in enumerate(names)]))
+    text = csv_text([result(name, seed=seed) for seed, name in enumerate(names)])
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["name"] for row in rows] == [f"'{name}" for name in names[:-1]] + ["plain-1"]
     assert rows[0]["params"] == "23990"
@@ -206,7 +217,7 @@ def test_a_spreadsheet_runs_no_name() -> None:
 
 
 def test_unknown_values_are_empty_in_the_spreadsheet() -> None:
-    row = next(csv.DictReader(io.StringIO(csv_text(parse_cells(unfinished()[2:3])))))
+    row = next(csv.DictReader(io.StringIO(csv_text(unfinished()[2:3]))))
     assert (row["params"], row["top1"], row["status"]) == ("", "", "unreachable")
 
 
@@ -214,11 +225,11 @@ def test_published_numbers_stand_beside_ours() -> None:
     results = sweep(
         ("low_rank", "hashed"), (4_350_000, 17_600_000), network="wrn_50_2", data="imagenet", ablate=True
     )
-    groups = group_cells(parse_cells(results))
-    table = published_table(groups[0].task, groups)
+    groups = group_results(results)
+    table = published_table(groups[0].problem, groups)
     rows = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
     assert rows["RF 4.35M"][:4] == ["paper", "4.35M", "530.0M", "39.8"]
-    matched = next(cell for cell in parse_cells(results) if cell.name == "low_rank-4.35M-at-crs-seed-0")
+    matched = next(cell for cell in results if cell.name == "low_rank-4.35M-at-crs-seed-0")
     assert rows["RF 4.35M"][6] == f"{matched.top1:.1f}"
     assert rows["WRN-50-2"][6] == "2.2"
     assert rows["MobileNet"][4:] == ["–", "–", "–"]
@@ -234,26 +245,44 @@ def test_published_points_are_only_given_for_the_papers_networks_and_data() -> N
     assert published_notes("wrn_10_2", "digits") == ()
 
 
-def test_a_published_point_compares_with_the_same_substitution_of_about_its_size() -> None:
-    shuffle = next(point for point in published("wrn_50_2", "imagenet") if point.label == "ShuffleNet 6.0M")
-    assert shuffle.compares_with("shuffle", 6_037_672)
-    assert not shuffle.compares_with("shuffle", 4_350_000)
-    assert not shuffle.compares_with("low_rank", 6_037_672)
+def test_a_published_point_stands_beside_the_same_substitution_of_about_its_size() -> None:
+    def beside(structure: str, params: int, **changes: Any) -> str:
+        planned = PlannedCosts(params, 1, 1, 1)
+        facts = {"network": "wrn_50_2", "data": "imagenet", "state": "waiting", "planned": planned, **changes}
+        point = published_beside(result(structure=structure, **facts))
+        return point.label if point else ""
+
+    assert beside("shuffle", 6_037_672) == "ShuffleNet 6.0M"
+    assert beside("shuffle", 4_350_000) == ""
+    assert beside("low_rank", 6_037_672) == ""
+    assert beside("Linear=shuffle, *.conv2=low_rank", 6_037_672) == ""
+    assert beside("", 68_000_000, role="teacher") == "WRN-50-2"
+    assert beside("", 68_000_000, role="baseline") == ""
+    assert beside("shuffle", 6_037_672, state="unreachable", planned=None) == ""
+
+
+def test_a_sweep_at_a_glance() -> None:
+    results = [teacher(), result("cell"), *unfinished()[:3]]
+    rows = {row[0].text: [entry.text for entry in row[1:]] for row in results_overview("x", results).rows}
+    assert rows["cell"] == ["23,990", "7.9 %", "1.23M", "101.2 kB", "4.80 %", "1,234", "1.90", ""]
+    assert rows["failed-cell"] == [""] * 7 + ["failed: RuntimeError: out of memory"]
+    assert "batches of 64" in results_overview("x", results).caption
+    assert results_overview("x", unfinished()).caption == ""
+    planned = planned_overview("x", results)
+    assert planned.title == "x: 5 cells"
+    assert [entry.text for entry in planned.rows[1][1:5]] == ["23,990", "1.23M", "1.20M", "2.00M"]
+    assert planned.rows[-1][-1].text.startswith("unreachable: acdc on wrn_10_2")
 
 
 def test_two_networks_get_figures_and_tiles_of_their_own(tmp_path: Path) -> None:
     page = write_report(
         sweep(("hashed",), (12_000,))
-        + rename(sweep(("hashed",), (600_000,), network="wrn_28_10", data="cifar10")),
+        + sweep(("hashed",), (600_000,), network="wrn_28_10", data="cifar10", prefix="big-"),
         tmp_path,
         title="Two",
     ).read_text(encoding="utf-8")
     assert page.count("class='tiles'") == 2
-    assert "<select id='task'>" in page
+    assert "<select id='problem'>" in page
     assert "Published for wrn_28_10 on cifar10" in page
     names = {path.name for path in (tmp_path / "figures").glob("error_params*.svg")}
     assert names == {"error_params-wrn_10_2-digits.svg", "error_params-wrn_28_10-cifar10.svg"}
-
-
-def rename(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [cell | {"name": f"big-{cell['name']}"} for cell in results]

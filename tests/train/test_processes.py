@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.layers.layer import stand_ins
+from understudy.layers import stand_ins
 from understudy.train import DivergedError, Job, Recipe, Run, train
 from understudy.train.processes import Processes, join, leave
 from understudy.train.trainer import Progress, Trainer
@@ -170,7 +170,7 @@ LOSSES = {"attention": 10.0, "taps": ["strided", "pointwise"], "distillation": 0
 def save_gradients(rank: int, folder: Path) -> None:
     """The gradients of this process with every transform."""
     processes = join("cpu")
-    for name in us.transforms():
+    for name in us.list_transforms():
         save_file(gradients(name, processes), folder / f"{name}-{rank}.safetensors")
     save_file(gradients("low_rank", processes, **LOSSES), folder / f"losses-{rank}.safetensors")
 
@@ -183,7 +183,7 @@ def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
 
 def test_two_processes_have_the_gradients_of_one_with_every_transform(together: Path) -> None:
     alone = Processes(0, 1, torch.device("cpu"))
-    wanted = {name: gradients(name, alone) for name in us.transforms()}
+    wanted = {name: gradients(name, alone) for name in us.list_transforms()}
     wanted["losses"] = gradients("low_rank", alone, **LOSSES)
     wrong = {}
     for name, expected in wanted.items():

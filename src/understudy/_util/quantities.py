@@ -40,7 +40,7 @@ def parse_share(name: str, text: str | float) -> float:
             share = float(text.strip()[:-1]) / 100
         else:
             share = float(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(problem) from None
     if not math.isfinite(share):
         raise ValueError(problem)
@@ -72,3 +72,9 @@ def format_share(part: int | None, whole: int | None) -> str:
         return "–"
     share = 100 * part / whole
     return f"{share:.1f} %" if share >= 1 else f"{share:.2g} %"
+
+
+def format_shape(kernel: tuple[int, ...], in_features: int, out_features: int) -> str:
+    """`3×3 160 → 320` or `512 → 10`."""
+    window = "×".join(map(str, kernel)) + " " if kernel else ""
+    return f"{window}{in_features} → {out_features}"

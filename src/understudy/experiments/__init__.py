@@ -1,28 +1,41 @@
 """Experiments: a grid of runs, trained on one machine or many, their results, and what needs no training."""
 
 from .cell import Cell
+from .cell_costs import PlannedCell, plan_cells
 from .checks import GridError
-from .curves import curves
+from .collect import new_result
+from .curves import curves, sweep_curves
+from .engine import Engine, Message
+from .folder import read_index, read_results
 from .grid import Grid, grid_names, load_grid, make_grid
-from .planning import PlannedCell, plan_cells
-from .results import ResultsError, read_results
+from .local import LocalEngine
+from .ray_engine import RayEngine
 from .runner import Event, sweep
 from .status import SweepStatus, sweep_status
+from .task import Task, run_task
 
 __all__ = [
     "Cell",
+    "Engine",
     "Event",
     "Grid",
     "GridError",
+    "LocalEngine",
+    "Message",
     "PlannedCell",
-    "ResultsError",
+    "RayEngine",
     "SweepStatus",
+    "Task",
     "curves",
     "grid_names",
     "load_grid",
     "make_grid",
+    "new_result",
     "plan_cells",
+    "read_index",
     "read_results",
+    "run_task",
     "sweep",
+    "sweep_curves",
     "sweep_status",
 ]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from functools import cached_property
-from typing import Literal
 
+from understudy.planning.budget import Budget
+from understudy.planning.request import Request
+from understudy.results import Role
 from understudy.train import Recipe
 
-Role = Literal["teacher", "student", "baseline"]
+_LONGEST = 80  # characters of a part of a name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,15 +23,18 @@ class Cell:
     name: str
     role: Role
     recipe: Recipe
-    budget: str = ""  # as asked, such as "24k params"
-    teacher: str = ""  # id of the teacher's cell, or of what stands for it
+    budget: Budget | None = None  # a baseline's, too
+    teacher: str = ""  # what its teacher is: the id of that cell, or the identity of what stands for it
     unreachable: str = ""  # why there is no such network, where there is none
 
     @cached_property
     def id(self) -> str:
-        """A hash of all that decides the outcome: not the name, and the teacher by what it is."""
+        """The identity of its run: all that decides the outcome, not the name, and the teacher by what it is.
+
+        What cannot be reached has no run; it is known by what was asked.
+        """
         identity = self.recipe.identity(teacher=self.teacher)
-        return short_hash([identity, self.unreachable]) if self.unreachable else identity
+        return short_hash([identity, str(self.budget)]) if self.unreachable else identity
 
 
 def short_hash(content: object) -> str:
@@ -36,8 +42,19 @@ def short_hash(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def file_name(value: object) -> str:
-    """A value as part of a file name: `"2.4 M"` → `2.4M`, `timm:x` → `timm-x`."""
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    kept = "".join(character for character in text if character not in " _,") if text[:1].isdigit() else text
-    return "".join(character if character.isalnum() or character in "._-" else "-" for character in kept)
+def structure_name(request: Request) -> str:
+    """What stands in where, as part of a file name: `low_rank`, `Linear-shuffle-conv2-low_rank`."""
+    return file_name(request.label)
+
+
+def budget_name(budget: Budget) -> str:
+    """A budget as part of a file name: `24k`, `0.3M-mult-adds`, `ratio-0.1`."""
+    if budget.metric in ("params", "mult_adds"):
+        return file_name(budget.label)
+    return file_name(f"{budget.metric}-{budget.amount:g}")
+
+
+def file_name(text: str) -> str:
+    """Text as part of a file name: what not every file system takes becomes one dash; never too long."""
+    kept = re.sub(r"[^A-Za-z0-9_.]+", "-", text)
+    return re.sub(r"-*\.?-+\.*", "-", kept).strip("-.")[:_LONGEST]

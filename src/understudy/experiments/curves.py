@@ -4,84 +4,92 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from understudy.networks.models import create_model
+from understudy.networks.nets import is_builtin
 from understudy.planning.planner import plan
+from understudy.planning.request import Request
 from understudy.planning.sites import Sites, sites
-from understudy.transforms import Acdc, Hashed, transforms
+from understudy.results import Curves, HashBuckets, KnobParams, Result, WidthMultAdds
+from understudy.transforms import Acdc, Hashed, known_transforms
+from understudy.transforms.dense import Dense
 
 _STEPS = 21
 _WIDTHS = tuple(round(2 ** (exponent / 4)) for exponent in range(4 * 5, 4 * 12 + 1))  # 32 to 4096
 _MEASURED_RATIOS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-def curves(network: str, *, exclude: Sequence[str] | None = None, layers: int = 12) -> dict[str, Any]:
-    """Plain numbers for the three figures of `understudy.report` that need no training.
+def curves(
+    network: str,
+    *,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    layers: int = 12,
+) -> Curves:
+    """The three figures of `understudy.report` that need no training, as numbers.
 
-    `exclude` is as for `sites`: what the sweep leaves dense. `layers` is the depth of ACDC.
+    `include` and `exclude` are as for `sites`: what the sweep leaves dense. `layers` is the depth of ACDC.
     """
     with torch.device("meta"):
-        survey = sites(create_model(network), exclude=exclude)
-    return {
-        "knob_params": knob_params(network, survey),
-        "hash_buckets": hash_buckets(),
-        "width_mult_adds": width_mult_adds(layers),
-    }
+        survey = sites(create_model(network), include=include, exclude=exclude)
+    return Curves(knob_params(network, survey), hash_buckets(), width_mult_adds(layers))
 
 
-def knob_params(network: str, survey: Sites) -> dict[str, Any]:
+def sweep_curves(results: Sequence[Result]) -> Curves | None:
+    """The curves of the first network of a sweep that is built in, with the sites of its students."""
+    for result in [*(one for one in results if one.transforms), *results]:
+        if is_builtin(result.network):
+            request = Request.from_dict(result.deciding["request"])
+            return curves(result.network, include=request.include or None, exclude=request.exclude or None)
+    return None
+
+
+def knob_params(network: str, survey: Sites) -> KnobParams:
     """Appendix B: parameters of the network at each normalised knob, and the range that all can reach."""
-    scale = [step / (_STEPS - 1) for step in range(_STEPS)]
+    scale = tuple(step / (_STEPS - 1) for step in range(_STEPS))
     reached = {
-        name: [plan(survey, name, scale=value).params for value in scale]
-        for name in transforms()
-        if name != "dense"
+        name: tuple(plan(survey, name, scale=value, spatial="separable").params for value in scale)
+        for name, transform in known_transforms().items()
+        if transform is not Dense
     }
-    return {
-        "network": network,
-        "dense": survey.params,
-        "scale": scale,
-        "transforms": reached,
-        "support": [
-            max(min(params) for params in reached.values()),
-            min(max(params) for params in reached.values()),
-        ],
-    }
+    low = max(min(params) for params in reached.values())
+    high = min(max(params) for params in reached.values())
+    return KnobParams(network, survey.params, scale, reached, (low, high) if low <= high else None)
 
 
-def hash_buckets(in_features: int = 256, out_features: int = 256) -> dict[str, Any]:
+def hash_buckets(in_features: int = 256, out_features: int = 256) -> HashBuckets:
     """Appendix A: the share of weights that no entry reads, in theory and in matrices that were drawn."""
-    ratio = [step / 50 for step in range(1, 51)]
+    ratio = tuple(step / 50 for step in range(1, 51))
     measured: dict[str, list[float]] = {"independent": [], "balanced": []}
     for value in _MEASURED_RATIOS:
         weights = Hashed.knob_at(in_features, out_features, value)
         for indexing, shares in measured.items():
             drawn = Hashed(in_features, out_features, weights, indexing=indexing)  # type: ignore[arg-type]
             shares.append(drawn.unused_share())
-    return {
-        "in_features": in_features,
-        "out_features": out_features,
-        "ratio": ratio,
-        "theory": [math.exp(-1 / value) for value in ratio],
-        "measured_ratio": list(_MEASURED_RATIOS),
-        **measured,
-    }
+    return HashBuckets(
+        in_features,
+        out_features,
+        ratio,
+        theory=tuple(math.exp(-1 / value) for value in ratio),
+        measured_ratio=_MEASURED_RATIOS,
+        independent=tuple(measured["independent"]),
+        balanced=tuple(measured["balanced"]),
+    )
 
 
-def width_mult_adds(layers: int = 12) -> dict[str, Any]:
+def width_mult_adds(layers: int = 12) -> WidthMultAdds:
     """Mult-adds of one vector through a square map, and the width from which ACDC needs fewer than dense."""
-    return {
-        "layers": layers,
-        "width": list(_WIDTHS),
-        "dense": [width * width for width in _WIDTHS],
-        "acdc": [_acdc(width, layers) for width in _WIDTHS],
-        "acdc_published": [_acdc_published(width, layers) for width in _WIDTHS],
-        "crossover": _crossover(_acdc, layers),
-        "crossover_published": _crossover(_acdc_published, layers),
-    }
+    return WidthMultAdds(
+        layers,
+        width=_WIDTHS,
+        dense=tuple(width * width for width in _WIDTHS),
+        acdc=tuple(_acdc(width, layers) for width in _WIDTHS),
+        acdc_published=tuple(_acdc_published(width, layers) for width in _WIDTHS),
+        crossover=_crossover(_acdc, layers),
+        crossover_published=_crossover(_acdc_published, layers),
+    )
 
 
 def _acdc(width: int, layers: int) -> int:

@@ -1,4 +1,7 @@
-"""What runs tasks: some at a time, each told when it moves and how it ends."""
+"""What runs tasks: some at a time, each told when it moves and how it ends.
+
+Any object with these members is an engine; `sweep(engine=…)` takes it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import dataclasses
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from .task import Outcome, Task
+from understudy.results import Status
+
+from .task import Task
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -14,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """Something that a task did: a line of progress, or its outcome."""
+    """Something that a task did: a line of progress or, at its end, how it stands."""
 
     task: str
     text: str = ""
-    outcome: Outcome | None = None
+    status: Status | None = None
 
 
 class Engine(Protocol):

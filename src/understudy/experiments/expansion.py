@@ -8,17 +8,18 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from understudy._util.quantities import parse_count
 from understudy.networks import nets
 from understudy.networks.models import create_model
-from understudy.train import Recipe, teacher_identity
-from understudy.transforms import find_transform, transforms
-from understudy.transforms.dense import Dense
+from understudy.planning.budget import METRICS, Budget
+from understudy.planning.request import Request, assigned
+from understudy.results import Role
+from understudy.train import Recipe, RunError, teacher_identity
+from understudy.transforms import get_transform
 
-from .cell import Cell, Role, file_name
-from .checks import BUDGETS, GridError, as_list, as_settings, check_keys
+from .cell import Cell, budget_name, file_name, structure_name
+from .checks import GridError, as_budgets, as_list, as_settings, as_transforms, check_keys
 
-_STUDENT_KEYS = ("transforms", "networks", "seeds", "attention", "crs", "settings", *BUDGETS)
+_STUDENT_KEYS = ("transforms", "networks", "seeds", "attention", "crs", "settings", *METRICS)
 _BASELINE_KEYS = ("networks", "narrow", "seeds", "attention", "settings")
 
 
@@ -31,6 +32,7 @@ class Expansion:
     networks: list[str]
     seeds: list[int]
     teacher_settings: Mapping[str, Any]
+    options: Mapping[str, str]
 
     @property
     def existing(self) -> str:
@@ -49,55 +51,49 @@ class Expansion:
         """The dense network, trained by itself."""
         changes = dict(self.teacher_settings)
         seed = changes.pop("seed", self.seeds[0])
-        alone = {"attention": 0, "distillation": 0, "init": "fresh"}
-        recipe = self.base.replaced(
-            {**as_settings("[teacher]", changes), **alone, "network": network, "seed": seed}
-        )
+        settings, _ = as_settings("[teacher]", changes)
+        alone = {"attention": 0, "distillation": 0, "init": "fresh", "request": Request()}
+        recipe = self.base.replaced({**settings, **alone, "network": network, "seed": seed})
         return Cell(f"{self._prefix(network)}teacher-seed-{recipe.seed}", "teacher", recipe)
 
     def students(self, block: Mapping[str, Any]) -> Iterator[Cell]:
         """Transforms × budgets × attention × decay × seeds."""
         check_keys("[[students]]", block, _STUDENT_KEYS)
-        budgets = [key for key in BUDGETS if key in block]
-        if len(budgets) != 1:
-            got = " and ".join(budgets) or "none"
-            raise GridError(f"[[students]] needs one of {', '.join(BUDGETS)}; it has {got}")
+        budgets = as_budgets(block)
         if "transforms" not in block:
             raise GridError("[[students]] needs transforms, such as ['low_rank'], or 'all'")
-        names = as_list("transforms", block["transforms"], str)
-        if names == ["all"]:  # but the dense one, which has a single size
-            names = [name for name, transform in transforms().items() if transform is not Dense]
-        for name in names:
-            find_transform(name)
-        key = budgets[0]
-        kind: type = {"params": str, "mult_adds": str, "knob": int}.get(key, float)
-        settings = as_settings("[students.settings]", block.get("settings", {}))
+        settings, options = as_settings("[students.settings]", block.get("settings", {}))
         changed = self.base.replaced(settings)
-        for network, transform, amount, attention, crs, seed in itertools.product(
+        requests = [
+            dataclasses.replace(changed.request, transform=assigned(transform))
+            for transform in as_transforms(block["transforms"])
+        ]
+        for option in options:
+            if not any(_has(request, option) for request in requests):
+                raise GridError(f"[students.settings] sets the option {option!r}, which no transform has")
+        for network, request, budget, attention, crs, seed in itertools.product(
             self._networks(block),
-            names,
-            as_list(key, block[key], kind),
+            [_with_options(request, {**self.options, **options}) for request in requests],
+            budgets,
             as_list("attention", block.get("attention", bool(changed.attention)), bool),
             as_list("crs", block.get("crs", changed.decay == "crs"), bool),
             as_list("seeds", block.get("seeds", self.seeds), int),
         ):
-            asked, unit = file_name(amount), key.replace("_", "-")
-            label = {"params": asked, "mult_adds": f"{asked}-{unit}"}.get(key, f"{key}-{asked}")
             marks = f"{'-at' if attention else ''}{'-crs' if crs else ''}"
+            name = f"{structure_name(request)}-{budget_name(budget)}{marks}-seed-{seed}"
             yield self._taught(
                 network,
                 "student",
-                f"{self._prefix(network)}{transform}-{label}{marks}-seed-{seed}",
+                f"{self._prefix(network)}{name}",
                 {
                     **settings,
                     "network": network,
-                    "transform": transform,
-                    key: amount,
+                    "request": dataclasses.replace(request, budget=budget),
                     "attention": _beta(changed) if attention else 0,
                     "decay": "crs" if crs else "none",
                     "seed": seed,
                 },
-                budget=f"{asked} {unit}" if kind is str else f"{unit} {asked}",
+                budget,
             )
 
     def baselines(self, block: Mapping[str, Any]) -> Iterator[Cell]:
@@ -105,25 +101,26 @@ class Expansion:
         check_keys("[[baselines]]", block, _BASELINE_KEYS)
         if "networks" not in block and "narrow" not in block:
             raise GridError("[[baselines]] needs networks by name, or narrow with counts of parameters")
-        settings = as_settings("[baselines.settings]", block.get("settings", {}))
+        settings, _ = as_settings("[baselines.settings]", block.get("settings", {}))
         changed = self.base.replaced(settings)
-        for cell, attention, seed in itertools.product(
+        for dense, attention, seed in itertools.product(
             [*self._dense(block), *self._narrow(block)],
             as_list("attention", block.get("attention", False), bool),
             as_list("seeds", block.get("seeds", self.seeds), int),
         ):
             yield self._taught(
-                cell.teacher,
+                dense.teacher,
                 "baseline",
-                f"{cell.name}{'-at' if attention else ''}-seed-{seed}",
+                f"{dense.name}{'-at' if attention else ''}-seed-{seed}",
                 {
                     **settings,
-                    "network": cell.network,
+                    "network": dense.network,
+                    "request": Request(),
                     "seed": seed,
                     "attention": _beta(changed) if attention else 0,
                 },
-                budget=cell.budget,
-                unreachable=cell.unreachable,
+                dense.budget,
+                dense.unreachable,
             )
 
     def _dense(self, block: Mapping[str, Any]) -> Iterator[_Baseline]:
@@ -134,18 +131,26 @@ class Expansion:
     def _narrow(self, block: Mapping[str, Any]) -> Iterator[_Baseline]:
         counts = as_list("narrow", block["narrow"], str) if "narrow" in block else []
         for teacher, count in itertools.product(self.networks, counts):
-            network, problem = _narrower(teacher, parse_count(count), self.classes)
-            asked = file_name(count)
-            name = f"{self._prefix(teacher)}narrow-{asked}"
-            yield _Baseline(name, network, teacher, f"{asked} params", problem)
+            budget = Budget("params", count)
+            network, problem = _narrower(teacher, int(budget.amount), self.classes)
+            name = f"{self._prefix(teacher)}narrow-{budget_name(budget)}"
+            yield _Baseline(name, network, teacher, budget, problem)
 
-    def _taught(self, network: str, role: Role, name: str, changes: Mapping[str, Any], **facts: str) -> Cell:
+    def _taught(
+        self,
+        network: str,
+        role: Role,
+        name: str,
+        changes: Mapping[str, Any],
+        budget: Budget | None,
+        unreachable: str = "",
+    ) -> Cell:
         """A cell that learns from the teacher of `network`, if its settings need one."""
         recipe = self.base.replaced({**changes, "teacher": self.existing or self.teacher(network).name})
         if not (recipe.attention or recipe.distillation or recipe.init == "project"):
-            return Cell(name, role, dataclasses.replace(recipe, teacher=""), **facts)
-        identity = teacher_identity(self.existing) if self.existing else self.teacher(network).id
-        return Cell(name, role, recipe, teacher=identity, **facts)
+            return Cell(name, role, dataclasses.replace(recipe, teacher=""), budget, "", unreachable)
+        identity = _existing(self.existing) if self.existing else self.teacher(network).id
+        return Cell(name, role, recipe, budget, identity, unreachable)
 
     def _networks(self, block: Mapping[str, Any]) -> list[str]:
         chosen = as_list("networks", block.get("networks", self.networks), str)
@@ -165,7 +170,7 @@ class _Baseline:
     name: str
     network: str
     teacher: str
-    budget: str = ""
+    budget: Budget | None = None
     unreachable: str = ""
 
 
@@ -173,6 +178,23 @@ def check_network(name: str) -> None:
     """Refuse a name of no network, with the nearest; one of another library is made to see."""
     if not nets.is_builtin(name):
         create_model(name)
+
+
+def _has(request: Request, option: str) -> bool:
+    return any(option in get_transform(name).options for name in request.transforms)
+
+
+def _with_options(request: Request, options: Mapping[str, str]) -> Request:
+    """With those options that its transforms have."""
+    own = {name: value for name, value in options.items() if _has(request, name)}
+    return dataclasses.replace(request, options=tuple(sorted(own.items())))
+
+
+def _existing(source: str) -> str:
+    try:
+        return teacher_identity(source)
+    except RunError as error:
+        raise GridError(str(error)) from error
 
 
 def _beta(recipe: Recipe) -> float:

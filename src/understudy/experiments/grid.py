@@ -11,10 +11,14 @@ epochs = 8
 epochs = 12
 
 [[students]]               # the product of its lists; as many such blocks as needed
-transforms = ["low_rank", "shuffle"]      # or "all"
+transforms = ["low_rank", { Linear = "shuffle", "*.conv2" = "low_rank" }]   # or "all"
 params = ["24k", "48k"]                   # or mult_adds, ratio, scale, knob
 attention = [true, false]
 crs = [true, false]
+
+[students.settings]        # of the recipe, changed for this block
+spatial = "unfolded"
+include = ["Linear"]
 
 [[baselines]]
 networks = ["wrn_16_1"]    # dense networks by name
@@ -81,7 +85,8 @@ def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = No
     policy = table.get("unreachable", "refuse")
     if policy not in ("refuse", "skip"):
         raise GridError(f"unreachable is {policy!r}, not 'refuse' or 'skip'")
-    base = load_recipe(str(table["recipe"]), as_settings("[settings]", table.get("settings", {})))
+    settings, options = as_settings("[settings]", table.get("settings", {}))
+    base = load_recipe(str(table["recipe"]), settings)
     base = base.replaced({"data": table.get("data", base.data)})
     networks = as_list("networks", table.get("networks", base.network), str)
     for network in networks:
@@ -92,6 +97,7 @@ def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = No
         networks,
         as_list("seeds", table.get("seeds", 0), int),
         as_table("[teacher]", table.get("teacher", {})),
+        options,
     )
     taught = [
         *itertools.chain.from_iterable(map(expansion.students, as_blocks("students", table))),
@@ -99,6 +105,10 @@ def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = No
     ]
     if not taught:
         raise GridError("the grid has neither [[students]] nor [[baselines]]")
+    used = {name for cell in taught for name, _ in cell.recipe.request.options}
+    for option in options:
+        if option not in used:
+            raise GridError(f"[settings] sets the option {option!r}, which no transform of the grid has")
     cells = [*expansion.teachers(), *taught]
     _refuse_duplicates(cells)
     return Grid(name, tuple(_with_unique_names(cells)), policy == "skip")
@@ -115,8 +125,12 @@ def _refuse_duplicates(cells: Sequence[Cell]) -> None:
 
 
 def _with_unique_names(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """The first of a name keeps it, also when the grid grows; later ones get their identity behind it."""
+    """The first of a name keeps it, also when the grid grows; later ones get their identity behind it.
+
+    Names that differ in case alone are one name: they may be one file.
+    """
     taken: set[str] = set()
     for cell in cells:
-        yield dataclasses.replace(cell, name=f"{cell.name}-{cell.id[:6]}") if cell.name in taken else cell
-        taken.add(cell.name)
+        same = cell.name.lower() in taken
+        yield dataclasses.replace(cell, name=f"{cell.name}-{cell.id[:6]}") if same else cell
+        taken.add(cell.name.lower())

@@ -17,8 +17,11 @@ from typing import IO, TYPE_CHECKING, Literal
 
 import torch
 
+from understudy._util.records import from_plain
+from understudy.results import Status
+
 from .engine import Message
-from .task import Outcome, Task
+from .task import Task
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -102,7 +105,7 @@ class LocalEngine:
             if "progress" in content:
                 return Message(worker.task.name, content["progress"])
             name, worker.task = worker.task.name, None
-            return Message(name, outcome=Outcome(**content["outcome"]))
+            return Message(name, status=from_plain(Status, content["status"]))
 
     def _hire(self, task: Task) -> _Worker:
         process = subprocess.Popen(
@@ -139,7 +142,7 @@ class LocalEngine:
             self.start(task)
             return Message(task.name, f"its worker {ended}; going on in another")
         reason = f"the worker {ended}, {_ATTEMPTS} times; see {self._log_path.name}"
-        return Message(task.name, outcome=Outcome("failed", reason))
+        return Message(task.name, status=Status("failed", reason))
 
 
 def _signal_name(number: int) -> str:

@@ -5,7 +5,6 @@ Every machine of the cluster must find the sweep's folder and the data under the
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from types import TracebackType
@@ -13,8 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from understudy._util.records import from_plain, to_plain
+from understudy.results import Status
+
 from .engine import Message
-from .task import Outcome, Task, run_task
+from .task import Task, run_task
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -71,16 +73,16 @@ class RayEngine:
         [done], _ = self._ray.wait(list(self._names), num_returns=1)
         name = self._names.pop(done)
         try:
-            return Message(name, outcome=Outcome(**self._ray.get(done)))
+            return Message(name, status=from_plain(Status, self._ray.get(done)))
         except self._ray.exceptions.RayError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
-            return Message(name, outcome=Outcome("failed", reason))
+            return Message(name, status=Status("failed", reason))
 
 
 def _run(task: dict[str, Any]) -> dict[str, Any]:
     """What runs in Ray's process."""
-    return dataclasses.asdict(run_task(Task.from_dict(task)))
+    return dict(to_plain(run_task(Task.from_dict(task))))
 
 
 def _import_ray() -> Any:

@@ -7,31 +7,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from understudy.results import SETTLED, Result, State, Status
 from understudy.train.job import load_data
 
 from .cell import Cell
+from .cell_costs import PlannedCell, plan_cells
+from .collect import new_result, with_status
 from .engine import Engine
-from .folder import opened
+from .folder import opened, read_results, run_folder, write_result
 from .grid import Grid
 from .local import LocalEngine
-from .planning import PlannedCell, plan_cells
 from .ray_engine import RayEngine
-from .results import Result, new_result, read_results, with_outcome, write_result
 from .speed import lacks_speed, measure_speeds
-from .task import Outcome, Task, commit
+from .task import Task
 
 EngineName = Literal["local", "ray"]
-Kind = Literal[
+EventKind = Literal[
     "kept", "started", "queued", "progress", "finished", "diverged", "failed", "measuring", "unmeasured"
 ]
-_SETTLED = ("finished", "diverged")  # a failed cell is tried again; a diverged one would diverge again
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
     """What a sweep tells while it runs: that a cell moved, and how many are done."""
 
-    kind: Kind
+    kind: EventKind
     cell: str
     text: str
     done: int
@@ -39,6 +39,7 @@ class Event:
 
 
 Report = Callable[[Event], None]
+_ENDS: dict[State, EventKind] = {"finished": "finished", "diverged": "diverged", "failed": "failed"}
 
 
 def sweep(
@@ -46,7 +47,7 @@ def sweep(
     out: Path,
     *,
     workers: int = 1,
-    engine: EngineName = "local",
+    engine: Engine | EngineName = "local",
     gpus_per_cell: float | None = None,
     data_folder: Path | None = None,
     download: bool = False,
@@ -60,22 +61,36 @@ def sweep(
     diverged ones. The students of a teacher that did not finish fail with its reason. At the end the speed
     of all finished networks that are still there is measured.
 
+    `engine` is "local" (`workers` processes on this machine), "ray", or any object with the members of
+    `Engine`, which has places of its own.
+
     The threads of torch are shared out among the workers; on a cluster each cell has one. As sums on other
     numbers of threads may round otherwise, a sweep ends with the same bits as another only with as many.
     """
     planned = plan_cells(grid, data_folder)
-    runner: Engine = (
-        LocalEngine(workers, out / "workers.log") if engine == "local" else RayEngine(workers, gpus_per_cell)
-    )
+    runner = _engine(engine, workers, gpus_per_cell, out / "workers.log")
     _check_data(grid.cells, data_folder, download)
     with opened(out, grid):
-        running = _Sweep(out.resolve(), _prepare(grid, out, planned), data_folder, report)
+        results = _prepare(grid, out, planned)
+        running = _Sweep(
+            out.resolve(), {item.cell.name: item for item in planned}, results, data_folder, report
+        )
         running.run(grid.cells, runner)
         if lacks_speed(out):
             running.tell("measuring", "", "the speed of all finished networks, in turns")
             for name, problem in measure_speeds(out, data_folder).items():
                 running.tell("unmeasured", name, problem)
         return read_results(out)
+
+
+def _engine(engine: Engine | str, workers: int, gpus_per_cell: float | None, log: Path) -> Engine:
+    if engine == "local":
+        return LocalEngine(workers, log)
+    if engine == "ray":
+        return RayEngine(workers, gpus_per_cell)
+    if isinstance(engine, str):
+        raise ValueError(f"no engine {engine!r}: give 'local', 'ray' or an object such as LocalEngine")
+    return engine
 
 
 def _check_data(cells: Sequence[Cell], folder: Path | None, download: bool) -> None:
@@ -87,10 +102,10 @@ def _check_data(cells: Sequence[Cell], folder: Path | None, download: bool) -> N
 
 def _prepare(grid: Grid, out: Path, planned: Sequence[PlannedCell]) -> dict[str, Result]:
     """The results as they stand: what is settled is kept, everything else waits again."""
-    results = {result["name"]: result for result in read_results(out)}
+    results = {result.name: result for result in read_results(out)}
     for item in planned:
         name = item.cell.name
-        if name not in results or results[name]["status"] not in _SETTLED:
+        if name not in results or results[name].status.state not in SETTLED:
             results[name] = new_result(grid.name, item)
             write_result(out, results[name])
     return results
@@ -101,14 +116,15 @@ class _Sweep:
     """The cells of one sweep on their way from waiting to settled."""
 
     out: Path
+    planned: dict[str, PlannedCell]
     results: dict[str, Result]
     data_folder: Path | None
     report: Report
 
     def run(self, cells: Sequence[Cell], engine: Engine) -> None:
         """Start cells as soon as there is a slot and their teacher is done; record each as it ends."""
-        waiting = [cell for cell in cells if self.status(cell.name) == "waiting"]
-        kept = sum(self.status(cell.name) in _SETTLED for cell in cells)
+        waiting = [cell for cell in cells if self.state(cell.name) == "waiting"]
+        kept = sum(self.state(cell.name) in SETTLED for cell in cells)
         if kept:
             self.tell("kept", "", f"{kept} cells are done already")
         if not waiting:
@@ -116,10 +132,10 @@ class _Sweep:
         running: set[str] = set()
         with engine:
             while waiting or running:
-                for cell in [cell for cell in waiting if self.status(cell.recipe.teacher) != "waiting"]:
-                    if self.status(cell.recipe.teacher) not in ("", "finished"):
+                for cell in [cell for cell in waiting if self.state(cell.recipe.teacher) != "waiting"]:
+                    if self.state(cell.recipe.teacher) not in (None, "finished"):
                         waiting.remove(cell)
-                        self.record(cell.name, Outcome("failed", self.blame(cell.recipe.teacher)))
+                        self.record(cell.name, Status("failed", self.blame(cell.recipe.teacher)))
                     elif len(running) < engine.slots:
                         waiting.remove(cell)
                         running.add(cell.name)
@@ -128,38 +144,38 @@ class _Sweep:
                 if not running:
                     continue
                 message = engine.wait()
-                if message.outcome is None:
+                if message.status is None:
                     self.tell("progress", message.task, message.text)
                 else:
                     running.remove(message.task)
-                    self.record(message.task, message.outcome)
+                    self.record(message.task, message.status)
 
-    def status(self, name: str) -> str:
-        """Of a cell; empty for what is none, such as no teacher or an existing one."""
-        return str(self.results[name]["status"]) if name in self.results else ""
+    def state(self, name: str) -> State | None:
+        """Of a cell; None for what is none, such as no teacher or an existing one."""
+        return self.results[name].status.state if name in self.results else None
 
     def blame(self, teacher: str) -> str:
-        return f"its teacher {teacher} has {self.status(teacher)}: {self.results[teacher]['reason']}"
+        return f"its teacher {teacher} has {self.state(teacher)}: {self.results[teacher].status.reason}"
 
     def task(self, cell: Cell, threads: int) -> Task:
-        """With paths that hold in any working directory."""
+        """With paths that hold in any working directory, and the plan made at the start."""
         teacher = cell.recipe.teacher
         if teacher in self.results:
-            teacher = str(self.out / "runs" / teacher)
+            teacher = str(run_folder(self.out, teacher))
         elif teacher and Path(teacher).exists():  # else the name of a published network, or none
             teacher = str(Path(teacher).resolve())
         recipe = dataclasses.replace(cell.recipe, teacher=teacher)
         folder = None if self.data_folder is None else str(self.data_folder.resolve())
-        return Task(cell.name, recipe, str(self.out / "runs" / cell.name), folder, threads)
+        out = str(run_folder(self.out, cell.name))
+        return Task(cell.name, recipe, out, folder, threads, self.planned[cell.name].plan)
 
-    def record(self, name: str, outcome: Outcome) -> None:
-        run = self.out / "runs" / name
-        self.results[name] = with_outcome(self.results[name], run, outcome.status, outcome.reason, commit())
-        write_result(self.out, self.results[name])
-        error = self.results[name]["error"]
-        text = outcome.reason if error is None else f"test error {error['top1']:.2f} %"
-        self.tell(outcome.status, name, text)
+    def record(self, name: str, status: Status) -> None:
+        result = with_status(self.results[name], run_folder(self.out, name), status)
+        self.results[name] = result
+        write_result(self.out, result)
+        text = status.reason if result.top1 is None else f"test error {result.top1:.2f} %"
+        self.tell(_ENDS[status.state], name, text)
 
-    def tell(self, kind: Kind, cell: str, text: str) -> None:
-        done = sum(result["status"] != "waiting" for result in self.results.values())
+    def tell(self, kind: EventKind, cell: str, text: str) -> None:
+        done = sum(result.status.state != "waiting" for result in self.results.values())
         self.report(Event(kind, cell, text, done, len(self.results)))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from understudy import data
-from understudy.train import Run
+from understudy._util.timing import time_in_turns
+from understudy.results import Speed
+from understudy.train import Recipe, Run
 from understudy.train.teacher import load_trained
 
-from .results import read_results, write_result
+from .folder import read_results, run_folder, write_result
 from .task import one_line
 
 BATCH_SIZE = 64
@@ -28,86 +29,54 @@ def measure_speeds(out: Path, data_folder: Path | None = None) -> dict[str, str]
     Only numbers taken in turns compare: where one is missing, all are to be measured again, and a network
     that cannot be run any more loses its older ones. Returns the names of those, each with the reason.
     """
-    finished = [result for result in read_results(out) if result["status"] == "finished"]
+    finished = [result for result in read_results(out) if result.finished]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    calls: dict[tuple[str, int], Callable[[], float]] = {}
+    calls: dict[tuple[str, int], Callable[[], object]] = {}
     problems: dict[str, str] = {}
     for result in finished:
-        name = result["name"]
         try:
-            passes = _passes(out / "runs" / name, data.facts(result["data"], data_folder), device)
+            passes = _passes(run_folder(out, result.name), data.facts(result.data, data_folder), device)
         except Exception as error:  # gone, damaged, too large: it was trained, whatever became of it
-            problems[name] = one_line(str(error))
+            problems[result.name] = one_line(str(error))
         else:
-            calls.update({(name, batch_size): call for batch_size, call in passes.items()})
-    best = best_of(calls)
+            calls.update({(result.name, batch_size): call for batch_size, call in passes.items()})
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    taken = time_in_turns(calls, rounds=_ROUNDS, seconds=_SECONDS, wait=wait)
     for result in finished:
-        name = result["name"]
-        result["speed"] = (
-            None
-            if name in problems
-            else {
-                "images_per_second": round(BATCH_SIZE / best[name, BATCH_SIZE], 1),
-                "latency_ms": round(1000 * best[name, 1], 3),
-                "batch_size": BATCH_SIZE,
-                "threads": torch.get_num_threads(),
-            }
-        )
-        write_result(out, result)
+        speed = None
+        if result.name not in problems:
+            speed = Speed(
+                images_per_second=round(BATCH_SIZE / taken[result.name, BATCH_SIZE].best, 1),
+                latency_ms=round(1000 * taken[result.name, 1].best, 3),
+                batch_size=BATCH_SIZE,
+                threads=torch.get_num_threads(),
+            )
+        write_result(out, dataclasses.replace(result, speed=speed))
     return problems
 
 
-def _passes(folder: Path, facts: data.Facts, device: torch.device) -> dict[int, Callable[[], float]]:
-    """Timed passes of a finished network by batch size, each tried once."""
+def _passes(folder: Path, facts: data.Facts, device: torch.device) -> dict[int, Callable[[], object]]:
+    """Passes of a finished network by batch size, each tried once."""
     run = Run.read(folder)
     network = load_trained(folder, run.recipe, facts.classes).eval().to(device)
     if run.recipe.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     passes = {}
     for batch_size in (1, BATCH_SIZE):
-        passes[batch_size] = _timed(network, torch.zeros(batch_size, *facts.image_shape, device=device))
+        passes[batch_size] = _pass(network, torch.zeros(batch_size, *facts.image_shape, device=device))
         passes[batch_size]()
     return passes
+
+
+def _pass(network: nn.Module, images: Tensor) -> Callable[[], object]:
+    return torch.inference_mode()(lambda: network(images))
 
 
 def lacks_speed(out: Path) -> bool:
     """Whether a finished network that is still there has not been measured."""
     return any(
-        result["status"] == "finished"
-        and result["speed"] is None
-        and (out / "runs" / result["name"] / "model.safetensors").is_file()
+        result.finished
+        and result.speed is None
+        and Run(run_folder(out, result.name), Recipe()).model_file.is_file()
         for result in read_results(out)
     )
-
-
-def best_of(calls: dict[Any, Callable[[], float]]) -> dict[Any, float]:
-    """The least of what each call gives; they take turns, after one that does not count."""
-    for call in calls.values():
-        call()
-    best = dict.fromkeys(calls, float("inf"))
-    started = time.monotonic()
-    for _ in range(_ROUNDS):
-        for key, call in calls.items():
-            best[key] = min(best[key], call())
-        if time.monotonic() - started > _SECONDS:
-            break
-    return best
-
-
-def _timed(network: nn.Module, images: Tensor) -> Callable[[], float]:
-    """A call that returns the seconds of one pass."""
-
-    @torch.inference_mode()
-    def call() -> float:
-        _synchronise(images.device)
-        started = time.perf_counter()
-        network(images)
-        _synchronise(images.device)
-        return time.perf_counter() - started
-
-    return call
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

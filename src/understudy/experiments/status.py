@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
+from understudy.results import FAILURES, Result, Status
 from understudy.train import Recipe, Run
 
-from .results import Result, read_index, read_results
+from .folder import read_index, read_results, run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +19,7 @@ class CellStatus:
     """How one cell stands; `seconds_left` is of training, None where nothing tells."""
 
     name: str
-    status: str
-    reason: str
+    status: Status
     epochs: int  # done
     all_epochs: int
     test_error: float | None
@@ -35,13 +35,13 @@ class SweepStatus:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Cells by status."""
-        return dict(collections.Counter(cell.status for cell in self.cells))
+        """Cells by state."""
+        return dict(collections.Counter(cell.status.state for cell in self.cells))
 
     @property
     def failures(self) -> list[CellStatus]:
         """All that did not go well, whatever the reason."""
-        return [cell for cell in self.cells if cell.status in ("failed", "diverged", "unreachable")]
+        return [cell for cell in self.cells if cell.status.state in FAILURES]
 
     @property
     def unknown(self) -> int:
@@ -63,34 +63,34 @@ class SweepStatus:
 def sweep_status(out: Path) -> SweepStatus:
     """Read how a sweep stands; one that is at work is not disturbed."""
     results = read_results(out)
-    runs = {result["name"]: Run(out / "runs" / result["name"], Recipe()) for result in results}
+    runs = {result.name: Run(run_folder(out, result.name), Recipe()) for result in results}
     epochs = {name: run.metrics() for name, run in runs.items()}
     seconds = {name: [record["seconds"] for record in records] for name, records in epochs.items()}
-    paces = {result["name"]: _pace(result, results, seconds) for result in results}
+    paces = {result.name: _pace(result, results, seconds) for result in results}
     cells = []
     for result in results:
-        name, status = result["name"], result["status"]
-        if status == "waiting" and runs[name].is_in_use():
-            status = "running"
-        done, wanted = len(epochs[name]), int(result["recipe"]["epochs"])
+        name, status = result.name, result.status
+        if status.state == "waiting" and runs[name].is_in_use():
+            status = Status("running")
+        done = len(epochs[name])
         left: float | None = 0.0
-        if status in ("waiting", "running"):
+        if status.state in ("waiting", "running"):
             pace = paces[name]
-            left = None if pace is None else pace * (wanted - done)
+            left = None if pace is None else pace * (result.epochs - done)
         error = epochs[name][-1]["test_error"] if epochs[name] else None
-        cells.append(CellStatus(name, status, result["reason"], done, wanted, error, left))
-    return SweepStatus(str(read_index(out)["name"]), tuple(cells))
+        cells.append(CellStatus(name, status, done, result.epochs, error, left))
+    return SweepStatus(read_index(out).name, tuple(cells))
 
 
 def _pace(result: Result, results: Iterable[Result], seconds: dict[str, list[float]]) -> float | None:
     """Seconds an epoch: of the cell itself, or of cells with the same network and transform."""
-    if seconds[result["name"]]:
-        return fmean(seconds[result["name"]])
-    kind = ("network", "transform", "attention")
+    if seconds[result.name]:
+        return fmean(seconds[result.name])
     alike = [
         second
         for other in results
-        if all(other[key] == result[key] for key in kind)
-        for second in seconds[other["name"]]
+        if (other.network, other.structure, other.attention)
+        == (result.network, result.structure, result.attention)
+        for second in seconds[other.name]
     ]
     return fmean(alike) if alike else None

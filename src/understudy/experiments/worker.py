@@ -1,4 +1,4 @@
-"""A worker of the local engine: `python -m understudy.experiments.worker`, tasks in, outcomes out.
+"""A worker of the local engine: `python -m understudy.experiments.worker`, tasks in, how they end out.
 
 Each line of its input is a task, each line of its output a message, both JSON. It ends at once when its input
 closes: whoever started it is gone, by whatever signal, and a run must not be held by an orphan.
@@ -6,7 +6,6 @@ closes: whoever started it is gone, by whatever signal, and a run must not be he
 
 from __future__ import annotations
 
-import dataclasses
 import faulthandler
 import json
 import os
@@ -15,6 +14,8 @@ import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TextIO
+
+from understudy._util.records import to_plain
 
 from .task import Task, run_task
 
@@ -45,8 +46,8 @@ def serve(tasks: queue.Queue[Task], say: Callable[[dict[str, Any]], None]) -> No
     """Do one task after another."""
     while True:
         task = tasks.get()
-        outcome = run_task(task, lambda text: say({"progress": text}))
-        say({"outcome": dataclasses.asdict(outcome)})
+        status = run_task(task, lambda text: say({"progress": text}))
+        say({"status": to_plain(status)})
 
 
 if __name__ == "__main__":

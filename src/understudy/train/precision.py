@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from understudy.layers.layer import Conv
+from understudy.layers import Conv
 
 if TYPE_CHECKING:
     from .recipe import Recipe

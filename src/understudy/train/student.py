@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +14,9 @@ from understudy.networks.nets.auxiliary import AuxiliaryHead, remove_auxiliary_
 from understudy.networks.nets.drop_path import DropPath
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
-from understudy.planning.request import Request
 from understudy.students.substitute import substitute
 
 from .recipe import Recipe
-from .settings import written
 
 
 def dense_network(recipe: Recipe, classes: int, *, training: bool) -> nn.Module:
@@ -43,17 +40,7 @@ def make_student_plan(recipe: Recipe, classes: int, example: Tensor) -> Plan | N
         return Plan.load(recipe.plan)
     if not recipe.request.transform:
         return None
-    return make_plan(
-        dense_network(recipe, classes, training=False), **plan_arguments(recipe.request), example=example
-    )
-
-
-def plan_arguments(request: Request) -> dict[str, Any]:
-    """A request as the arguments of `plan`; how to treat k×k convolutions is its choice unless it is told."""
-    asked = written(request)
-    if asked["spatial"] == "auto":
-        del asked["spatial"]
-    return {**asked, "seed": request.seed}
+    return make_plan(dense_network(recipe, classes, training=False), request=recipe.request, example=example)
 
 
 def make_student(recipe: Recipe, classes: int, plan: Plan | None, teacher: nn.Module | None) -> nn.Module:

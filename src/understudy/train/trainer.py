@@ -15,7 +15,7 @@ from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
 from understudy.distil.distillation import distillation_loss
 from understudy.distil.frozen import call, first_tensor, frozen
-from understudy.layers.layer import stand_ins
+from understudy.layers import stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
 
 from .divergence import DivergedError, first_not_finite
@@ -57,7 +57,7 @@ class Trainer:
         if self.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         for _, layer in stand_ins(network) if not recipe.recompute else ():
-            layer.recompute = False
+            layer.execution = dataclasses.replace(layer.execution, recompute=False)
         self.optimiser = job.optimiser or make_optimiser(recipe, _groups(recipe, network))
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
         self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "float16")

@@ -2,76 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from understudy.results import Curves, HashBuckets, KnobParams, WidthMultAdds
 
 from .canvas import GREY, INK, log_axis, marked, new_figure
-from .style import styles
+from .style import Style, styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def method_figures(curves: Mapping[str, Any]) -> list[tuple[str, Figure | None]]:
-    """Name and figure of each part of `understudy.experiments.curves.curves` that is there."""
-    drawers = {"knob_params": knob_figure, "hash_buckets": bucket_figure, "width_mult_adds": width_figure}
-    return [(name, draw(curves[name])) for name, draw in drawers.items() if curves.get(name)]
+def method_figures(curves: Curves, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
+    """Name and figure of each part that is there."""
+    if curves.knob_params is not None:
+        yield "knob_params", knob_figure(curves.knob_params, looks)
+    if curves.hash_buckets is not None:
+        yield "hash_buckets", bucket_figure(curves.hash_buckets)
+    if curves.width_mult_adds is not None:
+        yield "width_mult_adds", width_figure(curves.width_mult_adds)
 
 
-def knob_figure(data: Mapping[str, Any]) -> Figure:
+def knob_figure(data: KnobParams, looks: Mapping[str, Style]) -> Figure:
     """Appendix B: parameters of the substituted network against the normalised knob."""
     figure, (ax,) = new_figure(3.4)
-    for number, (key, look) in enumerate(styles(data["transforms"]).items()):
-        params = data["transforms"][key]
-        ax.plot(data["scale"], params, **marked(look), markevery=(number, 6), label=key)
-    low, high = data["support"]
-    ax.axhspan(low, high, color=GREY, alpha=0.13, linewidth=0, label="all reach")
-    ax.axhline(data["dense"], color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="dense")
-    log_axis(ax, "y", [data["dense"], *(count for params in data["transforms"].values() for count in params)])
+    for number, (key, params) in enumerate(data.transforms.items()):
+        ax.plot(data.scale, params, **marked(looks[key]), markevery=(number % 6, 6), label=key)
+    if data.support is not None:
+        ax.axhspan(*data.support, color=GREY, alpha=0.13, linewidth=0, label="all reach")
+    ax.axhline(data.dense, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="dense")
+    log_axis(ax, "y", [data.dense, *(count for params in data.transforms.values() for count in params)])
     ax.set_xlim(0, 1)
     ax.set_xlabel("normalised knob")
     ax.set_ylabel("parameters of the network")
-    ax.set_title(str(data["network"]), loc="left", parse_math=False)
+    ax.set_title(data.network, loc="left", parse_math=False)
     figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
-def bucket_figure(data: Mapping[str, Any]) -> Figure:
+def bucket_figure(data: HashBuckets) -> Figure:
     """Appendix A: weights that no entry of the matrix reads, against compression."""
     figure, (ax,) = new_figure(3.0)
     look = styles(["hashed"])["hashed"]
-    ax.plot(data["ratio"], _percent(data["theory"]), color=GREY, label="exp(−1/c)")
-    ax.plot(data["measured_ratio"], _percent(data["independent"]), "v", color=look.light, markersize=4.5,
+    ax.plot(data.ratio, _percent(data.theory), color=GREY, label="exp(−1/c)")
+    ax.plot(data.measured_ratio, _percent(data.independent), "v", color=look.light, markersize=4.5,
             label="independent indices, measured")  # fmt: skip
-    ax.plot(data["measured_ratio"], _percent(data["balanced"]), "o", color=INK, markersize=3.5, clip_on=False,
+    ax.plot(data.measured_ratio, _percent(data.balanced), "o", color=INK, markersize=3.5, clip_on=False,
             label="balanced indices, measured")  # fmt: skip
     ax.set_ylim(bottom=0)
     ax.set_xlim(0, 1)
     ax.set_xlabel("real weights / entries of the matrix, c")
     ax.set_ylabel("unused weights, %")
-    ax.set_title(f"a hashed {data['in_features']} → {data['out_features']} matrix", loc="left")
+    ax.set_title(f"a hashed {data.in_features} → {data.out_features} matrix", loc="left")
     ax.legend(loc="upper left")
     return figure
 
 
-def width_figure(data: Mapping[str, Any]) -> Figure:
+def width_figure(data: WidthMultAdds) -> Figure:
     """Mult-adds of one vector against width: where ACDC gets cheaper than the dense matrix."""
     figure, (ax,) = new_figure(3.2)
     look = styles(["acdc"])["acdc"]
-    layers = data["layers"]
-    ax.plot(data["width"], data["dense"], color=INK, label="dense, N²")
-    ax.plot(data["width"], data["acdc"], color=look.light, label=f"ACDC, {layers} layers, as counted")
-    ax.plot(data["width"], data["acdc_published"], color=look.light, linestyle=(0, (4, 2)),
+    ax.plot(data.width, data.dense, color=INK, label="dense, N²")
+    ax.plot(data.width, data.acdc, color=look.light, label=f"ACDC, {data.layers} layers, as counted")
+    ax.plot(data.width, data.acdc_published, color=look.light, linestyle=(0, (4, 2)),
             label="ACDC, published estimate")  # fmt: skip
-    log_axis(ax, "x", data["width"])
-    log_axis(ax, "y", [*data["dense"], *data["acdc"]])
+    log_axis(ax, "x", data.width)
+    log_axis(ax, "y", [*data.dense, *data.acdc])
     ax.set_xlabel("width N")
     ax.set_ylabel("mult-adds of a vector")
-    for name, offset, side in (("crossover", (14, -18), "left"), ("crossover_published", (-14, 16), "right")):
-        if (width := data[name]) is not None:
+    for name, width, offset, side in (
+        ("counted", data.crossover, (14, -18), "left"),
+        ("published", data.crossover_published, (-14, 16), "right"),
+    ):
+        if width is not None:
             ax.plot([width], [width**2], "o", markersize=4.5, markerfacecolor="white", color=INK, zorder=4)
             ax.annotate(
-                f"{'published' if side == 'right' else 'counted'}: N = {width:,}", (width, width**2),
+                f"{name}: N = {width:,}", (width, width**2),
                 xytext=offset, textcoords="offset points", ha=side, va="center", fontsize=7,
                 arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 3},
             )  # fmt: skip
@@ -79,5 +86,5 @@ def width_figure(data: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _percent(shares: list[float]) -> list[float]:
+def _percent(shares: Iterable[float]) -> list[float]:
     return [100 * share for share in shares]

@@ -1,52 +1,83 @@
-"""One colour and marker for each transform, the same in every figure and on the page."""
+"""One colour and marker for each transform, the same in every figure and on the page of a report."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import zlib
 from collections.abc import Iterable
 
-from understudy.report.read.cells import Cell
+from understudy.results import Curves, Result
 
 BASELINE, TEACHER = "baseline", "teacher"
 
 
 @dataclasses.dataclass(frozen=True)
 class Style:
-    """Colours on white and on a dark ground, told apart by the colour-blind, and a marker's name."""
+    """Colours on white and on a dark ground, and a marker's name."""
 
     light: str
     dark: str
     marker: str
 
 
-# By name, so that a colour does not depend on which other transforms a sweep has.
-_KNOWN = {
-    "low_rank": Style("#0072b2", "#4ea5dd", "circle"),
-    "tensor_train": Style("#d55e00", "#f08542", "square"),
-    "tucker": Style("#00866a", "#2fbd97", "triangle"),
-    "acdc": Style("#b3478a", "#dd83b9", "diamond"),
-    "hashed": Style("#a87900", "#e6b437", "down"),
-    "shuffle": Style("#5b4bb5", "#a89bf0", "pentagon"),
+# On white and on a dark ground: any two differ by at least 13 in CIE Lab, also to the colour-blind.
+COLOURS = (
+    ("#266896", "#599dd7"),
+    ("#d35400", "#d26313"),
+    ("#1c8c7a", "#04bf94"),
+    ("#761c50", "#f089bf"),
+    ("#af9237", "#fdcf45"),
+    ("#7444b0", "#848ef4"),
+    ("#7b522a", "#dea461"),
+    ("#c35951", "#ff7e8d"),
+)
+MARKERS = (
+    "circle", "square", "triangle", "diamond", "down", "pentagon", "hexagon", "left", "right", "plus",
+)  # fmt: skip
+# The paper's transforms have the first colours and markers, in this order, whatever stands beside them.
+_FIRST = ("low_rank", "tensor_train", "tucker", "acdc", "hashed", "shuffle")
+_GREY = {
     "dense": Style("#6b6b6b", "#a5a5a5", "plus"),
     BASELINE: Style("#6b6b6b", "#a5a5a5", "cross"),
     TEACHER: Style("#1a1a1a", "#f2f2f2", "star"),
 }
-# For transforms that are not known by name: any further one repeats a colour with another marker.
-_OTHERS = (
-    Style("#8c5a2b", "#d09a63", "hexagon"),
-    Style("#3f6f2a", "#8cc66f", "left"),
-    Style("#a6313c", "#ee8088", "right"),
-)
 
 
-def style_key(cell: Cell) -> str:
-    """What decides a cell's style: its transform, or its role where it has none."""
-    return cell.transform or (TEACHER if cell.role == "teacher" else BASELINE)
+def style_key(result: Result) -> str:
+    """What decides a result's style: what it is made of, or its role where nothing stands in."""
+    return result.structure or (TEACHER if result.role == "teacher" else BASELINE)
 
 
 def styles(keys: Iterable[str]) -> dict[str, Style]:
-    """The style of every key: known ones first in their fixed order, then the others by name."""
+    """A style for every key: no two alike, as long as there are combinations of colour and marker left.
+
+    A name that is not among the first decides by its hash where the search for a free combination begins; one
+    whose colour and marker are both free goes before others. So the same keys always look the same.
+    """
     present = set(keys)
-    made = {key: style for key, style in _KNOWN.items() if key in present}
-    others = sorted(present - set(_KNOWN))
-    return made | {key: _OTHERS[number % len(_OTHERS)] for number, key in enumerate(others)}
+    made = {
+        key: Style(*COLOURS[number], MARKERS[number]) for number, key in enumerate(_FIRST) if key in present
+    }
+    for key in sorted(present - {*_FIRST, *_GREY}):
+        made[key] = _free(key, [(style.light, style.marker) for style in made.values()])
+    return made | {key: style for key, style in _GREY.items() if key in present}
+
+
+def _free(key: str, taken: list[tuple[str, str]]) -> Style:
+    """The first style from the key's own place on that is least like those taken."""
+    every = [Style(*colour, marker) for marker, colour in itertools.product(MARKERS, COLOURS)]
+    place = zlib.crc32(key.encode()) % len(every)
+    colours, markers = {colour for colour, _ in taken}, {marker for _, marker in taken}
+
+    def alike(style: Style) -> int:
+        both = (style.light, style.marker) in taken
+        return 4 * both + 2 * (style.light in colours) + (style.marker in markers)
+
+    return min(every[place:] + every[:place], key=alike)
+
+
+def report_styles(results: Iterable[Result], curves: Curves | None) -> dict[str, Style]:
+    """The styles of all that a report draws."""
+    drawn = curves.knob_params.transforms if curves and curves.knob_params else ()
+    return styles([*map(style_key, results), *drawn])

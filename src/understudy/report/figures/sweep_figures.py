@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
-from understudy.report.read.cells import Cell
-from understudy.report.read.groups import Ablation, Group, Task
+from understudy.report.read.groups import Ablation, Group, Problem
 from understudy.report.read.pareto import front
 from understudy.report.read.published import published
+from understudy.results import Curves, Result
 
 from .canvas import GREY, INK, drawing, file_name, label_points, log_axis, marked, new_figure, save
 from .method_figures import method_figures
-from .style import Style, style_key, styles
+from .style import Style, style_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,24 +25,29 @@ MOST_BARS = 24
 
 
 def error_figure(
-    groups: Sequence[Group], task: Task, cost: Callable[[Cell], float | None], label: str, field: str
+    groups: Sequence[Group],
+    problem: Problem,
+    looks: Mapping[str, Style],
+    cost: Literal["params", "mult_adds"],
+    label: str,
 ) -> Figure | None:
     """Error against a cost, log x, the Pareto front drawn; None when no point has both."""
     points = []
     for group in groups:
-        x = cost(group.finished[0]) if group.finished else None
-        if group.task == task and group.error is not None and x:
+        x = getattr(group.finished[0], cost) if group.finished else None
+        if group.problem == problem and group.error is not None and x:
             points.append((group, x, group.error))
     if not points:
         return None
     figure, (ax,) = new_figure(3.9)
-    looks = styles(style_key(group.first) for group, _, _ in points)
     few = len(points) <= MOST_LABELS
     ax.set_xlabel(label)
     ax.set_ylabel("top-1 test error, %")
-    ax.set_title(task.label, loc="left", parse_math=False)
+    ax.set_title(problem.label, loc="left", parse_math=False)
     for key, look in looks.items():
         mine = [(x, error) for group, x, error in points if style_key(group.first) == key]
+        if not mine:
+            continue
         ax.errorbar(
             [x for x, _ in mine],
             [error.mean for _, error in mine],
@@ -63,7 +68,7 @@ def error_figure(
         zorder=2,
         label="Pareto front",
     )
-    others = [(point, getattr(point, field)) for point in published(task.network, task.data)]
+    others = [(point, getattr(point, cost)) for point in published(problem.network, problem.data)]
     log_axis(ax, "x", [*(x for _, x, _ in points), *(x for _, x in others if x)])
     for source, colour in (("paper", INK), ("literature", GREY)):
         mine_published = [(x, point.top1) for point, x in others if point.source == source and x]
@@ -93,7 +98,7 @@ def _before(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return [(cost, level) for (cost, _), level in zip(corners, levels, strict=False)]
 
 
-def ablation_figure(rows: Sequence[Ablation]) -> Figure | None:
+def ablation_figure(rows: Sequence[Ablation], looks: Mapping[str, Style]) -> Figure | None:
     """Differences in error, a panel for each factor; left of 0 the factor helps.
 
     Each setting has a bar of its own or, where these are too many, a marker in the row of its transform.
@@ -105,9 +110,8 @@ def ablation_figure(rows: Sequence[Ablation]) -> Figure | None:
     ]
     if not factors:
         return None
-    looks = styles(row.transform for row in rows)
     few = sum(len(mine) for _, mine in factors) <= MOST_BARS
-    lines = [len(mine) if few else len({row.transform for row in mine}) for _, mine in factors]
+    lines = [len(mine) if few else len({row.structure for row in mine}) for _, mine in factors]
     figure, axes = new_figure(0.45 * len(factors) + 0.35 + (0.17 if few else 0.3) * sum(lines), lines)
     for ax, (factor, mine) in zip(axes, factors, strict=True):
         (_bars if few else _dots)(ax, mine, looks)
@@ -124,21 +128,21 @@ def _bars(ax: Axes, rows: Sequence[Ablation], looks: Mapping[str, Style]) -> Non
         range(len(rows)),
         [difference.mean for difference in differences],
         xerr=[difference.deviation or 0.0 for difference in differences],
-        color=[looks[row.transform].light for row in rows],
+        color=[looks[row.structure].light for row in rows],
         height=0.62,
         error_kw={"elinewidth": 0.8, "ecolor": INK},
         zorder=3,
     )
-    several = len({row.task for row in rows}) > 1
-    names = [f"{row.label} ({row.task.label})" if several else row.label for row in rows]
+    several = len({row.problem for row in rows}) > 1
+    names = [f"{row.label} ({row.problem.label})" if several else row.label for row in rows]
     ax.set_yticks(range(len(rows)), names, parse_math=False)
     ax.set_ylim(len(rows) - 0.5, -0.5)
 
 
 def _dots(ax: Axes, rows: Sequence[Ablation], looks: Mapping[str, Style]) -> None:
-    keys = [key for key in looks if any(row.transform == key for row in rows)]
+    keys = [key for key in looks if any(row.structure == key for row in rows)]
     for line, key in enumerate(keys):
-        mine = [row.difference for row in rows if row.transform == key and row.difference is not None]
+        mine = [row.difference for row in rows if row.structure == key and row.difference is not None]
         places = [line + 0.6 * ((number + 0.5) / len(mine) - 0.5) for number in range(len(mine))]
         ax.errorbar(
             [difference.mean for difference in mine],
@@ -153,18 +157,20 @@ def _dots(ax: Axes, rows: Sequence[Ablation], looks: Mapping[str, Style]) -> Non
     ax.set_ylim(len(keys) - 0.5, -0.5)
 
 
-def learning_figure(cells: Sequence[Cell], task: Task) -> Figure | None:
-    """Test error by epoch: a line for each cell or, of many, the mean of each transform in its range."""
+def learning_figure(results: Sequence[Result], problem: Problem, looks: Mapping[str, Style]) -> Figure | None:
+    """Test error by epoch: a line for each run or, of many, the mean of each transform in its range."""
     found: dict[str, list[dict[int, float]]] = {}
-    for cell in cells:
-        points = {point.epoch + 1: point.test_error for point in cell.curve if point.test_error is not None}
+    for result in results:
+        points = {point.epoch + 1: point.test_error for point in result.curve if point.test_error is not None}
         if points:
-            found.setdefault(style_key(cell), []).append(points)
+            found.setdefault(style_key(result), []).append(points)
     if not found:
         return None
     figure, (ax,) = new_figure(3.4)
     few = sum(map(len, found.values())) <= MOST_BARS
-    for key, look in styles(found).items():
+    for key, look in looks.items():
+        if key not in found:
+            continue
         for number, points in enumerate(found[key] if few else []):
             name = None if number else key
             ax.plot(list(points), list(points.values()), color=look.light, label=name)
@@ -185,32 +191,33 @@ def learning_figure(cells: Sequence[Cell], task: Task) -> Figure | None:
     errors_drawn = [error for curves in found.values() for points in curves for error in points.values()]
     if min(errors_drawn) > 0:
         log_axis(ax, "y", errors_drawn)
-    ax.set_title(f"{task.label}{'' if few else ': means and ranges'}", loc="left", parse_math=False)
+    ax.set_title(f"{problem.label}{'' if few else ': means and ranges'}", loc="left", parse_math=False)
     figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
 def write_figures(
-    groups: Sequence[Group], rows: Sequence[Ablation], curves: Mapping[str, Any] | None, folder: Path
+    groups: Sequence[Group],
+    rows: Sequence[Ablation],
+    curves: Curves | None,
+    looks: Mapping[str, Style],
+    folder: Path,
 ) -> list[Path]:
     """Every figure there is data for; MissingPlotsError without matplotlib."""
     with drawing():
         folder.mkdir(parents=True, exist_ok=True)
         made: list[tuple[str, Figure | None]] = []
-        for task in dict.fromkeys(group.task for group in groups):
-            cells = [cell for group in groups if group.task == task for cell in group.cells]
-            end = file_name(task.network, task.data)
-            by_params = error_figure(groups, task, lambda cell: cell.params, "parameters", "params")
-            by_mult_adds = error_figure(
-                groups, task, lambda cell: cell.mult_adds, "mult-adds as executed", "mult_adds"
-            )
+        for problem in dict.fromkeys(group.problem for group in groups):
+            results = [result for group in groups if group.problem == problem for result in group.results]
+            end = file_name(problem.network, problem.data)
+            by_mult_adds = error_figure(groups, problem, looks, "mult_adds", "mult-adds as executed")
             made += [
-                (f"error_params-{end}", by_params),
+                (f"error_params-{end}", error_figure(groups, problem, looks, "params", "parameters")),
                 (f"error_mult_adds-{end}", by_mult_adds),
-                (f"learning_curves-{end}", learning_figure(cells, task)),
+                (f"learning_curves-{end}", learning_figure(results, problem, looks)),
             ]
-        made.append(("ablations", ablation_figure(rows)))
-        made += method_figures(curves or {})
+        made.append(("ablations", ablation_figure(rows, looks)))
+        made += method_figures(curves or Curves(), looks)
         paths: list[Path] = []
         for name, figure in made:
             if figure is not None:

@@ -63,12 +63,12 @@ function placeLabels(svg, items, obstacles, bounds) {
 
 // What is drawn now: our points, then published ones, each with its place on the axes.
 function visiblePoints(data, state) {
-  const task = data.tasks[state.task];
+  const problem = data.problems[state.problem];
   const ours = data.groups
     .map((group, index) => ({ group, index, x: group[state.axis], y: group.error, series: group.series }))
-    .filter((point) => point.group.task === state.task && point.x > 0 && point.y !== null)
+    .filter((point) => point.group.problem === state.problem && point.x > 0 && point.y !== null)
     .filter((point) => !state.hidden.has(data.series[point.series].key));
-  const published = task.published
+  const published = problem.published
     .filter((point) => !state.hidden.has(`published ${point.source}`) && point[state.axis] > 0)
     .map((point) => ({ published: point, x: point[state.axis], y: point.error }));
   return { ours, published };
@@ -76,7 +76,7 @@ function visiblePoints(data, state) {
 
 function drawChart(data, state, holder, hooks) {
   holder.replaceChildren();
-  if (!data.tasks.length) return;
+  if (!data.problems.length) return;
   const { ours, published } = visiblePoints(data, state);
   const all = ours.concat(published);
   if (!all.length) {
@@ -87,7 +87,7 @@ function drawChart(data, state, holder, hooks) {
   const height = Math.round(Math.min(520, Math.max(340, width * 0.5)));
   const box = { left: 44, top: 30, right: width - 14, bottom: height - 46 };
   const axis = AXES[state.axis];
-  const teacher = data.tasks[state.task].teacher;
+  const teacher = data.problems[state.problem].teacher;
   const reference = teacher === null ? null : data.groups[teacher].error;
   let [lowX, highX] = extent(all.map((point) => point.x));
   if (state.scale === "log") {

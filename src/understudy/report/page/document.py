@@ -8,12 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
-from typing import Any
 from urllib.parse import quote
 
-from understudy.report.figures.style import Style, style_key, styles
-from understudy.report.read.cells import Cell
-from understudy.report.read.groups import Ablation, Group, Task
+from understudy.report.figures.style import Style, style_key
+from understudy.report.read.groups import Ablation, Group, Problem
 from understudy.report.read.published import published_notes
 from understudy.report.read.summary import counts, tiles
 from understudy.report.read.tables import (
@@ -25,6 +23,7 @@ from understudy.report.read.tables import (
     group_table,
     published_table,
 )
+from understudy.results import Curves, Result
 
 from .data import embedded_json, page_data
 
@@ -34,17 +33,16 @@ _BAR = 120  # width of a bar's drawing, 0 in the middle
 
 def page(
     title: str,
-    cells: Sequence[Cell],
+    results: Sequence[Result],
     groups: Sequence[Group],
     rows: Sequence[Ablation],
-    curves: Mapping[str, Any] | None,
+    curves: Curves | None,
+    looks: Mapping[str, Style],
     files: Sequence[str],
     notes: Sequence[str],
 ) -> str:
     """The whole document; `files` are linked by their paths relative to it, `notes` are shown above them."""
-    tasks = list(dict.fromkeys(group.task for group in groups))
-    drawn = ((curves or {}).get("knob_params") or {}).get("transforms", ())
-    looks = styles([*(style_key(cell) for cell in cells), *drawn])
+    problems = list(dict.fromkeys(group.problem for group in groups))
     style = _file("page.css") + _series_css(looks)
     script = "(() => {\n" + "\n".join(_file(name) for name in _SCRIPTS) + "})();\n"
     policy = (
@@ -56,17 +54,17 @@ def page(
         "policy": escape(policy),
         "style": style,
         "script": script,
-        "data": embedded_json(page_data(groups, tasks, looks, curves)),
-        "subtitle": escape(_subtitle(cells, tasks)),
-        "tiles": "".join(_tiles(groups, task, number) for number, task in enumerate(tasks)),
-        "task_choice": _task_choice(tasks),
+        "data": embedded_json(page_data(groups, problems, looks, curves)),
+        "subtitle": escape(_subtitle(results, problems)),
+        "tiles": "".join(_tiles(groups, problem, number) for number, problem in enumerate(problems)),
+        "problem_choice": _problem_choice(problems),
         "results": _table(group_table(groups), "results", [style_key(group.first) for group in groups])
-        + f"<details><summary>Every cell ({len(cells)})</summary>"
-        + _table(cell_table(cells), "cells", [style_key(cell) for cell in cells])
+        + f"<details><summary>Every cell ({len(results)})</summary>"
+        + _table(cell_table(results), "cells", [style_key(result) for result in results])
         + "</details>",
         "ablations": _ablations(rows, looks),
-        "failures": _failures(cells),
-        "published": "".join(_published(task, groups, number) for number, task in enumerate(tasks)),
+        "failures": _failures(results),
+        "published": "".join(_published(problem, groups, number) for number, problem in enumerate(problems)),
         "method": _METHOD if curves else "",
         "files": _files(files, notes),
     }
@@ -94,34 +92,35 @@ def _series_css(looks: Mapping[str, Style]) -> str:
     )
 
 
-def _subtitle(cells: Sequence[Cell], tasks: Sequence[Task]) -> str:
-    commits = sorted({cell.commit[:12] for cell in cells if cell.commit})
-    machines = sorted({cell.machine for cell in cells if cell.machine})
+def _subtitle(results: Sequence[Result], problems: Sequence[Problem]) -> str:
+    commits = sorted({result.commit[:12] for result in results if result.commit})
+    machines = sorted({str(result.machine) for result in results if result.machine})
     parts = [
-        "; ".join(task.label for task in tasks),
-        f"{len(cells)} cells ({counts(cells)})" if cells else "no cells",
+        "; ".join(problem.label for problem in problems),
+        f"{len(results)} cells ({counts(results)})" if results else "no cells",
         f"commit {', '.join(commits)}" if commits else "",
         machines[0] if len(machines) == 1 else f"{len(machines)} kinds of machine" if machines else "",
     ]
     return " · ".join(part for part in parts if part)
 
 
-def _tiles(groups: Sequence[Group], task: Task, number: int) -> str:
+def _tiles(groups: Sequence[Group], problem: Problem, number: int) -> str:
     made = "".join(
         f"<div class='tile'><dt>{escape(tile.label)}</dt><dd>{escape(tile.value)}"
         f"<span>{escape(tile.note)}</span></dd></div>"
-        for tile in tiles(groups, task)
+        for tile in tiles(groups, problem)
     )
-    return f"<dl class='tiles' data-task='{number}'>{made}</dl>"
+    return f"<dl class='tiles' data-problem='{number}'>{made}</dl>"
 
 
-def _task_choice(tasks: Sequence[Task]) -> str:
-    if len(tasks) < 2:
+def _problem_choice(problems: Sequence[Problem]) -> str:
+    if len(problems) < 2:
         return ""
     options = "".join(
-        f"<option value='{number}'>{escape(task.label)}</option>" for number, task in enumerate(tasks)
+        f"<option value='{number}'>{escape(problem.label)}</option>"
+        for number, problem in enumerate(problems)
     )
-    return f"<label class='choice'>Network and data <select id='task'>{options}</select></label>"
+    return f"<label class='choice'>Network and data <select id='problem'>{options}</select></label>"
 
 
 def _table(table: Table, name: str, keys: Sequence[str] | None = None, bars: Sequence[str] = ()) -> str:
@@ -173,7 +172,7 @@ def _ablations(rows: Sequence[Ablation], looks: Mapping[str, Style]) -> str:
             ablation_table(factor, mine),
             f"ablation-{number}",
             None,
-            [_bar(row, largest, keys.index(row.transform)) for row in mine],
+            [_bar(row, largest, keys.index(row.structure)) for row in mine],
         )
     return (
         "<section id='ablations' aria-labelledby='ablations-title'><h2 id='ablations-title'>Ablations</h2>"
@@ -201,8 +200,8 @@ def _bar(row: Ablation, largest: float, series: int) -> str:
     )
 
 
-def _failures(cells: Sequence[Cell]) -> str:
-    table = failure_table(cells)
+def _failures(results: Sequence[Result]) -> str:
+    table = failure_table(results)
     if not table.rows:
         return ""
     return (
@@ -212,11 +211,11 @@ def _failures(cells: Sequence[Cell]) -> str:
     )
 
 
-def _published(task: Task, groups: Sequence[Group], number: int) -> str:
-    table = published_table(task, groups)
+def _published(problem: Problem, groups: Sequence[Group], number: int) -> str:
+    table = published_table(problem, groups)
     if not table.rows:
         return ""
-    notes = "".join(f"<li>{escape(note)}</li>" for note in published_notes(task.network, task.data))
+    notes = "".join(f"<li>{escape(note)}</li>" for note in published_notes(problem.network, problem.data))
     return (
         f"<section class='published'><h2>{escape(table.title)}</h2>"
         f"{_table(table, f'published-{number}')}<ul class='notes'>{notes}</ul></section>"

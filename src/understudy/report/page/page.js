@@ -2,7 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (name) => document.getElementById(name);
-const state = { task: 0, axis: "params", scale: "log", hidden: new Set(), chosen: null, paper: 0 };
+const state = { problem: 0, axis: "params", scale: "log", hidden: new Set(), chosen: null, paper: 0 };
 const holder = byId("chart");
 const tooltip = byId("tooltip");
 
@@ -39,7 +39,7 @@ function hideTooltip() {
 }
 
 // Settings that the facts of a cell say already.
-const REPEATED = new Set("network data transform params mult_adds ratio attention taps decay teacher".split(" "));
+const REPEATED = new Set("network data request.transform request.budget attention taps decay".split(" "));
 const UNTOLD = new Set(["cells", "machine", "commit", "training"]);
 
 function groupFacts(group) {
@@ -60,7 +60,7 @@ function showDetail(index) {
   panel.replaceChildren(close, element("h3", {}, group.label), columns);
   panel.hidden = false;
   const lines = [];
-  const teacher = data.tasks[group.task].teacher;
+  const teacher = data.problems[group.problem].teacher;
   if (teacher !== null && teacher !== index && data.groups[teacher].curves.length) {
     const { epoch, test } = data.groups[teacher].curves[0];
     lines.push({ x: epoch, y: test, look: "quiet", name: "teacher, test" });
@@ -120,14 +120,14 @@ function swatch(name, look) {
 function drawLegend() {
   const legend = byId("legend");
   legend.replaceChildren();
-  if (!data.tasks.length) return;
+  if (!data.problems.length) return;
   const items = data.series.map((series, number) => ({
     key: series.key,
-    tally: data.groups.filter((group) => group.task === state.task && group.series === number && group.error !== null).length,
+    tally: data.groups.filter((group) => group.problem === state.problem && group.series === number && group.error !== null).length,
     sample: swatch(series.marker, `series-${number}`),
   }));
   for (const source of ["paper", "literature"]) {
-    const tally = data.tasks[state.task].published.filter((point) => point.source === source).length;
+    const tally = data.problems[state.problem].published.filter((point) => point.source === source).length;
     items.push({ key: `published ${source}`, tally, sample: swatch("circle", `published-point ${source}`) });
   }
   for (const { key, tally, sample } of items.filter((item) => item.tally)) {
@@ -148,8 +148,8 @@ function redraw() {
   drawChart(data, state, holder, hooks);
 }
 
-function showTask() {
-  for (const list of document.querySelectorAll(".tiles")) list.hidden = Number(list.dataset.task) !== state.task;
+function showProblem() {
+  for (const list of document.querySelectorAll(".tiles")) list.hidden = Number(list.dataset.problem) !== state.problem;
   drawLegend();
   redraw();
 }
@@ -226,10 +226,10 @@ for (const name of ["axis", "scale"]) {
   byId(name).addEventListener("change", (event) => { state[name] = event.target.value; redraw(); });
 }
 document.querySelector(".controls").addEventListener("submit", (event) => event.preventDefault());
-byId("task")?.addEventListener("change", (event) => {
-  state.task = Number(event.target.value);
+byId("problem")?.addEventListener("change", (event) => {
+  state.problem = Number(event.target.value);
   byId("detail").hidden = true;
-  showTask();
+  showProblem();
 });
 
 const themeButton = byId("theme");
@@ -266,4 +266,4 @@ window.addEventListener("beforeprint", () => { state.paper = 680; redraw(); });
 window.addEventListener("afterprint", () => { state.paper = 0; redraw(); });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTooltip(); });
 labelTheme();
-showTask();
+showProblem();

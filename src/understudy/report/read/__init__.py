@@ -1,1 +1,1 @@
-"""Results → cells, groups, ablations, tables: everything that is not drawn."""
+"""Results → groups, ablations, tables: everything that is not drawn."""

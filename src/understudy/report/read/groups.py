@@ -1,4 +1,4 @@
-"""Cells → groups over seeds, and pairs that differ in attention transfer or in CRS decay alone."""
+"""Results → groups over seeds, and pairs that differ in attention transfer or in CRS decay alone."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from .cells import Cell
+from understudy.results import Result
 
-# What is set together with a factor, and so may differ between the two cells of a pair.
+# What is set together with a factor, and so may differ between the two results of a pair.
 _ATTENTION = ("attention", "taps")
 _DECAY = ("decay", "decay_scope", "decay_overrides")
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class Problem:
     """A network to be compressed and its data: errors are only comparable within one."""
 
     network: str
@@ -56,20 +56,20 @@ class Statistic:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The cells that differ only in their seed."""
+    """The results that differ only in their seed."""
 
-    task: Task
-    cells: tuple[Cell, ...]
+    problem: Problem
+    results: tuple[Result, ...]
 
     @property
-    def first(self) -> Cell:
+    def first(self) -> Result:
         """Stands for what all have in common."""
-        return self.cells[0]
+        return self.results[0]
 
     @property
-    def finished(self) -> tuple[Cell, ...]:
+    def finished(self) -> tuple[Result, ...]:
         """Those with an error."""
-        return tuple(cell for cell in self.cells if cell.finished)
+        return tuple(result for result in self.results if result.finished)
 
     @property
     def label(self) -> str:
@@ -77,21 +77,21 @@ class Group:
         return short_label(self.first)
 
     @property
-    def status(self) -> str:
+    def states(self) -> str:
         """`finished`, or how many are in which state."""
-        states = [cell.status for cell in self.cells]
+        states = [result.status.state for result in self.results]
         if len(set(states)) == 1:
             return states[0]
         return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
 
-    def statistic(self, value: Callable[[Cell], float | None]) -> Statistic | None:
-        """Over the finished cells."""
-        return Statistic.of(value(cell) for cell in self.finished)
+    def statistic(self, value: Callable[[Result], float | None]) -> Statistic | None:
+        """Over those that have finished."""
+        return Statistic.of(value(result) for result in self.finished)
 
     @property
     def error(self) -> Statistic | None:
         """Top-1 test error in percent."""
-        return self.statistic(lambda cell: cell.top1)
+        return self.statistic(lambda result: result.top1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +99,8 @@ class Ablation:
     """The effect of one factor on the error: with − without, over seeds, all else equal."""
 
     factor: str  # "attention transfer" or "CRS decay"
-    task: Task
-    transform: str  # "baseline" for a dense network
-    budget: str
+    problem: Problem
+    result: Result  # stands for what both sides have in common
     setting: str  # of the other factor
     without: Statistic | None
     with_: Statistic | None
@@ -109,44 +108,46 @@ class Ablation:
     note: str
 
     @property
+    def structure(self) -> str:
+        """What stands in for the network's layers; `baseline` for a dense network."""
+        return self.result.structure or "baseline"
+
+    @property
     def label(self) -> str:
         """`low_rank 24k, CRS`."""
-        return f"{self.transform} {short_budget(self.budget)}, {self.setting}"
+        budget = f" {self.result.budget.label}" if self.result.budget else ""
+        return f"{self.structure}{budget}, {self.setting}"
 
 
-def short_budget(budget: str) -> str:
-    """`24k params` → `24k`; mult-adds keep their unit."""
-    return budget.removesuffix("params").removesuffix("parameters").strip()
-
-
-def short_label(cell: Cell) -> str:
+def short_label(result: Result) -> str:
     """What a point is called in a figure."""
-    if cell.role == "teacher":
-        return f"teacher {cell.network}"
-    if cell.role == "baseline":
-        words = ["baseline", short_budget(cell.budget) or cell.network, *(["AT"] if cell.attention else [])]
+    budget = result.budget.label if result.budget else ""
+    if result.role == "teacher":
+        return f"teacher {result.network}"
+    if result.role == "baseline":
+        words = ["baseline", budget or result.network, *(["AT"] if result.attention else [])]
     else:
-        off = [word for word, on in (("no AT", cell.attention), ("no CRS", cell.crs)) if not on]
-        words = [cell.transform or cell.network, short_budget(cell.budget), *off]
+        off = [word for word, on in (("no AT", result.attention), ("no CRS", result.crs)) if not on]
+        words = [result.structure or result.network, budget, *off]
     return " ".join(word for word in words if word)
 
 
-def tasks_of(cells: Sequence[Cell]) -> dict[str, Task]:
-    """The task of every cell, by name: that of its teacher, or of its network before it was narrowed."""
-    networks = {cell.id: cell.network for cell in cells if cell.role == "teacher" and cell.id}
+def problems_of(results: Sequence[Result]) -> dict[str, Problem]:
+    """The problem of every result, by name: that of its teacher, or of its network before it was narrowed."""
+    networks = {result.id: result.network for result in results if result.role == "teacher"}
     taught: dict[str, set[str]] = {}
-    for cell in cells:
-        if cell.role != "baseline":
-            taught.setdefault(cell.data, set()).add(cell.network)
+    for result in results:
+        if result.role != "baseline":
+            taught.setdefault(result.data, set()).add(result.network)
 
-    def network(cell: Cell) -> str:
-        candidates = taught.get(cell.data, set())
-        if cell.teacher in networks:
-            return networks[cell.teacher]
-        related = sorted(other for other in candidates if _family(other) == _family(cell.network))
-        return cell.network if cell.network in candidates or not related else related[0]
+    def network(result: Result) -> str:
+        candidates = taught.get(result.data, set())
+        if result.teacher in networks:
+            return networks[result.teacher]
+        related = sorted(other for other in candidates if _family(other) == _family(result.network))
+        return result.network if result.network in candidates or not related else related[0]
 
-    return {cell.name: Task(network(cell), cell.data) for cell in cells}
+    return {result.name: Problem(network(result), result.data) for result in results}
 
 
 def _family(network: str) -> str:
@@ -154,23 +155,23 @@ def _family(network: str) -> str:
     return re.sub(r"_[0-9.]+$", "", network)
 
 
-def group_cells(cells: Sequence[Cell]) -> list[Group]:
-    """Groups in the order in which their first cells appear, seeds rising."""
-    tasks = tasks_of(cells)
-    found: dict[tuple[object, ...], list[Cell]] = {}
-    for cell in cells:
-        key = (tasks[cell.name], cell.role, cell.network, cell.transform, cell.budget)
-        found.setdefault((*key, cell.attention, cell.decay, cell.settings), []).append(cell)
+def group_results(results: Sequence[Result]) -> list[Group]:
+    """Groups in the order in which their first results appear, seeds rising."""
+    problems = problems_of(results)
+    found: dict[tuple[object, ...], list[Result]] = {}
+    for result in results:
+        key = (problems[result.name], result.role, result.budget, result.deciding_but("seed"))
+        found.setdefault(key, []).append(result)
     return [
-        Group(tasks[members[0].name], tuple(sorted(members, key=lambda cell: cell.seed)))
+        Group(problems[members[0].name], tuple(sorted(members, key=lambda result: result.seed)))
         for members in found.values()
     ]
 
 
-def ablations(cells: Sequence[Cell]) -> list[Ablation]:
+def ablations(results: Sequence[Result]) -> list[Ablation]:
     """Every pair of settings that differ in attention transfer, or in CRS decay, alone."""
-    tasks = tasks_of(cells)
-    students = [(cell, tasks[cell.name]) for cell in cells if cell.role != "teacher"]
+    problems = problems_of(results)
+    students = [(result, problems[result.name]) for result in results if result.role != "teacher"]
     return [
         *_ablate(students, "attention transfer", _ATTENTION, _attention_level, _decay_setting),
         *_ablate(students, "CRS decay", _DECAY, _decay_level, _attention_setting),
@@ -178,61 +179,64 @@ def ablations(cells: Sequence[Cell]) -> list[Ablation]:
 
 
 def _ablate(
-    students: Sequence[tuple[Cell, Task]],
+    students: Sequence[tuple[Result, Problem]],
     factor: str,
     settings: Sequence[str],
-    level: Callable[[Cell], str],
-    other: Callable[[Cell], str],
+    level: Callable[[Result], str],
+    other: Callable[[Result], str],
 ) -> Iterator[Ablation]:
-    """Match cells that have all but a factor's settings in common; level "" is without the factor."""
-    matched: dict[tuple[Task, str, str, str, str], dict[str, dict[int, Cell]]] = {}
-    for cell, task in students:
-        name = cell.transform or "baseline"
-        key = (task, name, cell.budget, other(cell), cell.settings_without(*settings))
-        matched.setdefault(key, {}).setdefault(level(cell), {})[cell.seed] = cell
-    for (task, transform, budget, setting, _), levels in matched.items():
+    """Match results that have all but a factor's settings in common; level "" is without the factor."""
+    matched: dict[tuple[object, ...], list[tuple[Result, Problem]]] = {}
+    for result, problem in students:
+        key = (problem, result.role, result.budget, other(result), result.deciding_but("seed", *settings))
+        matched.setdefault(key, []).append((result, problem))
+    for members in matched.values():
+        first, problem = members[0]
+        levels: dict[str, dict[int, Result]] = {}
+        for result, _ in members:
+            levels.setdefault(level(result), {})[result.seed] = result
         without = levels.pop("", {})
         for name, with_ in levels.items() if without else ():
-            told = f"{setting}, {name}" if len(levels) > 1 else setting
-            yield Ablation(factor, task, transform, budget, told, *_compare(with_, without))
+            told = f"{other(first)}, {name}" if len(levels) > 1 else other(first)
+            yield Ablation(factor, problem, first, told, *_compare(with_, without))
 
 
-def _attention_level(cell: Cell) -> str:
-    return f"β {cell.attention:g}" if cell.attention else ""
+def _attention_level(result: Result) -> str:
+    return f"β {result.attention:g}" if result.attention else ""
 
 
-def _decay_level(cell: Cell) -> str:
-    """A dense network has no ratio to scale its decay by."""
-    return f"by {cell.setting('decay_scope', 'layer')}" if cell.crs and cell.transform else ""
+def _decay_level(result: Result) -> str:
+    return f"by {result.crs}" if result.crs else ""
 
 
-def _decay_setting(cell: Cell) -> str:
-    if not cell.transform:
+def _decay_setting(result: Result) -> str:
+    if not result.structure:
         return "dense"
-    return "CRS" if cell.crs else "no CRS"
+    return "CRS" if result.crs else "no CRS"
 
 
-def _attention_setting(cell: Cell) -> str:
-    return f"AT {cell.attention:g}" if cell.attention else "no AT"
+def _attention_setting(result: Result) -> str:
+    return f"AT {result.attention:g}" if result.attention else "no AT"
 
 
 def _compare(
-    on: dict[int, Cell], off: dict[int, Cell]
+    on: dict[int, Result], off: dict[int, Result]
 ) -> tuple[Statistic | None, Statistic | None, Statistic | None, str]:
     """without, with, with − without, and what is missing; only seeds on both sides make a difference."""
     pairs = [(off[seed], on[seed]) for seed in sorted(on) if seed in off]
-    whole = [(a, b) for a, b in pairs if a.finished and b.finished]
-    difference = Statistic.of(_difference(a, b) for a, b in whole)
-    note = ", ".join(
-        f"{cell.status} {side}, seed {cell.seed}"
-        for pair in pairs
-        for side, cell in zip(("without", "with"), pair, strict=True)
-        if not cell.finished
+    difference = Statistic.of(
+        None if without.top1 is None or with_.top1 is None else with_.top1 - without.top1
+        for without, with_ in pairs
     )
-    without = Statistic.of(cell.top1 for cell in off.values() if cell.finished)
-    with_ = Statistic.of(cell.top1 for cell in on.values() if cell.finished)
-    return without, with_, difference, note
-
-
-def _difference(without: Cell, with_: Cell) -> float | None:
-    return None if without.top1 is None or with_.top1 is None else with_.top1 - without.top1
+    note = ", ".join(
+        f"{result.status.state} {side}, seed {result.seed}"
+        for pair in pairs
+        for side, result in zip(("without", "with"), pair, strict=True)
+        if not result.finished
+    )
+    return (
+        Statistic.of(result.top1 for result in off.values()),
+        Statistic.of(result.top1 for result in on.values()),
+        difference,
+        note,
+    )

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from understudy.results import Result
+
 Source = Literal["paper", "literature"]
 
 
@@ -25,11 +27,11 @@ class Published:
     top1: float
     source: Source = "paper"
 
-    def compares_with(self, transform: str, params: float) -> bool:
+    def compares_with(self, ours: Result) -> bool:
         """Whether ours is the same substitution with about as many parameters."""
-        if self.source != "paper" or self.transform != transform or not self.params:
+        if self.source != "paper" or self.transform != ours.structure or not self.params or not ours.params:
             return False
-        return 1 / _NEAR < params / self.params < _NEAR
+        return 1 / _NEAR < ours.params / self.params < _NEAR
 
 
 _NEAR = 1.1
@@ -82,3 +84,11 @@ def published(network: str, data: str) -> tuple[Published, ...]:
 def published_notes(network: str, data: str) -> tuple[str, ...]:
     """What is reported in words only."""
     return _NOTES.get((network, data), ())
+
+
+def published_beside(result: Result) -> Published | None:
+    """The paper's point for the same network and transform with about as many parameters."""
+    if result.role == "baseline":
+        return None
+    points = published(result.network, result.data)
+    return next((point for point in points if point.compares_with(result)), None)

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from understudy._util.quantities import format_count, format_share
+from understudy.results import FAILURES, Result
 
-from .cells import FAILURES, Cell
-from .groups import Group, Task
+from .groups import Group, Problem
 
 CLOSE = 1.0  # points of error within which a student stands for its teacher
 
@@ -22,32 +22,34 @@ class Tile:
     note: str
 
 
-def teacher_of(groups: Sequence[Group], task: Task) -> Group | None:
+def teacher_of(groups: Sequence[Group], problem: Problem) -> Group | None:
     """The network that the others stand in for."""
-    return next((group for group in groups if group.task == task and group.first.role == "teacher"), None)
+    return next(
+        (group for group in groups if group.problem == problem and group.first.role == "teacher"), None
+    )
 
 
-def smallest_close(groups: Sequence[Group], task: Task) -> Group | None:
+def smallest_close(groups: Sequence[Group], problem: Problem) -> Group | None:
     """The substitute with the fewest parameters whose mean error is within a point of the teacher's."""
-    teacher = teacher_of(groups, task)
+    teacher = teacher_of(groups, problem)
     if teacher is None or teacher.error is None:
         return None
     limit = teacher.error.mean + CLOSE
     close = [
         (group.finished[0].params, index)
         for index, group in enumerate(groups)
-        if group.task == task and group.first.transform and group.error and group.error.mean <= limit
+        if group.problem == problem and group.first.structure and group.error and group.error.mean <= limit
     ]
     known = [(params, index) for params, index in close if params is not None]
     return groups[min(known)[1]] if known else None
 
 
-def tiles(groups: Sequence[Group], task: Task) -> list[Tile]:
+def tiles(groups: Sequence[Group], problem: Problem) -> list[Tile]:
     """The best error, the smallest good substitute, the teacher, and how the cells went."""
-    mine = [group for group in groups if group.task == task]
-    cells = [cell for group in mine for cell in group.cells]
+    mine = [group for group in groups if group.problem == problem]
+    results = [result for group in mine for result in group.results]
     substitutes = [
-        (group.error.mean, i) for i, group in enumerate(mine) if group.first.transform and group.error
+        (group.error.mean, i) for i, group in enumerate(mine) if group.first.structure and group.error
     ]
     made = []
     if substitutes:
@@ -56,9 +58,9 @@ def tiles(groups: Sequence[Group], task: Task) -> list[Tile]:
         made.append(
             Tile("Best substitute", f"{best.error.number(2)}\N{NO-BREAK SPACE}%", best.label + _seeds(best))
         )
-    teacher = teacher_of(groups, task)
+    teacher = teacher_of(groups, problem)
     reference = teacher.first.params if teacher else None
-    smallest = smallest_close(groups, task)
+    smallest = smallest_close(groups, problem)
     if smallest is not None and smallest.error is not None:
         params = smallest.finished[0].params
         share = f"{format_share(params, reference)} of the teacher, " if reference else ""
@@ -77,7 +79,7 @@ def tiles(groups: Sequence[Group], task: Task) -> list[Tile]:
         size = f"{format_count(reference)} parameters" if reference else ""
         label = f"Teacher, {teacher.first.network}"
         made.append(Tile(label, f"{teacher.error.number(2)}\N{NO-BREAK SPACE}%", size + _seeds(teacher)))
-    made.append(_progress(cells))
+    made.append(_progress(results))
     return made
 
 
@@ -85,14 +87,14 @@ def _seeds(group: Group) -> str:
     return f", n={len(group.finished)}" if len(group.finished) > 1 else ""
 
 
-def _progress(cells: Sequence[Cell]) -> Tile:
-    finished = sum(cell.status == "finished" for cell in cells)
-    return Tile("Cells finished", f"{finished} of {len(cells)}", counts(cells))
+def _progress(results: Sequence[Result]) -> Tile:
+    finished = sum(result.finished for result in results)
+    return Tile("Cells finished", f"{finished} of {len(results)}", counts(results))
 
 
-def counts(cells: Sequence[Cell]) -> str:
+def counts(results: Sequence[Result]) -> str:
     """`1 diverged, 2 running`, of all that are not finished; `no failures` where there is nothing to say."""
-    states = [cell.status for cell in cells]
+    states = [result.status.state for result in results]
     parts = [
         f"{states.count(state)} {state}" for state in (*FAILURES, "running", "waiting") if state in states
     ]

@@ -1,15 +1,14 @@
-"""The tables of a report: built once, written as Markdown, and by the page as HTML."""
+"""The tables of a report: built once, written as Markdown, by the page as HTML, by the command as text."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from understudy._util.quantities import format_bytes, format_count, parse_count
+from understudy._util.quantities import format_bytes, format_count
+from understudy.results import FAILURES, Result, Size
 
-from .cells import FAILURES, Cell
-from .groups import Ablation, Group, Statistic, Task, short_budget
+from .groups import Ablation, Group, Problem, Statistic
 from .published import Published, published
 
 NOTHING = "–"
@@ -30,77 +29,64 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
+    caption: str = ""
 
 
 COST_COLUMNS = (">parameters", ">mult-adds", ">ideal mult-adds", ">bytes")
+_ASKED_COLUMNS = ("transform", "budget", "AT\N{NO-BREAK SPACE}β", "decay")
+_MEASURED_COLUMNS = (">top-1 error %", ">top-5 error %", ">images/s")
 
 
-def cell_table(cells: Sequence[Cell]) -> Table:
+def cell_table(results: Sequence[Result]) -> Table:
     """A row for every cell."""
-    columns = (
-        "cell",
-        "status",
-        "transform",
-        "budget",
-        "AT\N{NO-BREAK SPACE}β",
-        "decay",
-        ">seed",
-        *COST_COLUMNS,
-    )
     rows = tuple(
         (
-            Entry(cell.name),
-            Entry(cell.status),
-            Entry(_transform(cell)),
-            _budget(cell.budget),
-            _attention(cell),
-            Entry(_decay(cell)),
-            Entry(str(cell.seed), cell.seed),
-            *_costs(cell),
-            _value(cell.top1, 2),
-            _value(cell.top5, 2),
-            _value(cell.images_per_second, 0),
+            Entry(result.name),
+            Entry(result.status.state),
+            *_asked(result),
+            Entry(str(result.seed), result.seed),
+            *_costs(result),
+            number_entry(result.top1, 2),
+            number_entry(top5(result), 2),
+            number_entry(images_per_second(result), 0),
         )
-        for cell in cells
+        for result in results
     )
-    return Table("Every cell", (*columns, ">top-1 error %", ">top-5 error %", ">images/s"), rows)
+    columns = ("cell", "status", *_ASKED_COLUMNS, ">seed", *COST_COLUMNS, *_MEASURED_COLUMNS)
+    return Table("Every cell", columns, rows)
 
 
 def group_table(groups: Sequence[Group]) -> Table:
     """A row for every setting, seeds together."""
-    several = len({group.task for group in groups}) > 1
-    columns = ("task",) * several + ("transform", "budget", "AT\N{NO-BREAK SPACE}β", "decay", *COST_COLUMNS)
+    several = len({group.problem for group in groups}) > 1
     rows = tuple(
         (
-            *([Entry(group.task.label)] if several else []),
-            Entry(_transform(group.first)),
-            _budget(group.first.budget),
-            _attention(group.first),
-            Entry(_decay(group.first)),
-            *_costs((group.finished or group.cells)[0]),
+            *([Entry(group.problem.label)] if several else []),
+            *_asked(group.first),
+            *_costs((group.finished or group.results)[0]),
             _statistic(group.error, 2),
-            _statistic(group.statistic(lambda cell: cell.top5), 2),
-            _statistic(group.statistic(lambda cell: cell.images_per_second), 0),
-            Entry(group.status),
+            _statistic(group.statistic(top5), 2),
+            _statistic(group.statistic(images_per_second), 0),
+            Entry(group.states),
         )
         for group in groups
     )
-    title = "Seeds together"
-    return Table(title, (*columns, ">top-1 error %", ">top-5 error %", ">images/s", "status"), rows)
+    columns = (*["problem"] * several, *_ASKED_COLUMNS, *COST_COLUMNS, *_MEASURED_COLUMNS, "status")
+    return Table("Seeds together", columns, rows)
 
 
 def ablation_table(factor: str, rows: Sequence[Ablation]) -> Table:
     """The effect of one factor: with − without, so that below 0 is better."""
-    several = len({row.task for row in rows}) > 1
-    columns = ("task",) * several + ("transform", "budget", "other setting", ">without", ">with")
+    several = len({row.problem for row in rows}) > 1
+    columns = (*["problem"] * several, "transform", "budget", "other setting", ">without", ">with")
     return Table(
         f"With and without {factor}",
         (*columns, ">difference", "note"),
         tuple(
             (
-                *([Entry(row.task.label)] if several else []),
-                Entry(row.transform),
-                _budget(row.budget),
+                *([Entry(row.problem.label)] if several else []),
+                Entry(row.structure),
+                _budget(row.result.budget),
                 Entry(row.setting),
                 _statistic(row.without, 2),
                 _statistic(row.with_, 2),
@@ -112,37 +98,41 @@ def ablation_table(factor: str, rows: Sequence[Ablation]) -> Table:
     )
 
 
-def failure_table(cells: Sequence[Cell]) -> Table:
+def failure_table(results: Sequence[Result]) -> Table:
     """Every cell that did not come to an end, with the reason."""
     rows = tuple(
-        (Entry(cell.name), Entry(cell.status), Entry(cell.reason or "no reason was recorded"))
-        for cell in cells
-        if cell.status in FAILURES
+        (
+            Entry(result.name),
+            Entry(result.status.state),
+            Entry(result.status.reason or "no reason was recorded"),
+        )
+        for result in results
+        if result.status.state in FAILURES
     )
     return Table("Failures", ("cell", "status", "reason"), rows)
 
 
-def published_table(task: Task, groups: Sequence[Group]) -> Table:
+def published_table(problem: Problem, groups: Sequence[Group]) -> Table:
     """What was published beside the setting of ours that compares with it."""
     rows = []
-    for point in published(task.network, task.data):
-        group = counterpart(point, [group for group in groups if group.task == task])
-        ours = (group.finished or group.cells)[0] if group else None
+    for point in published(problem.network, problem.data):
+        group = counterpart(point, [group for group in groups if group.problem == problem])
+        ours = (group.finished or group.results)[0] if group else None
         rows.append(
             (
                 Entry(point.label),
                 Entry(point.source),
-                _count(point.params),
-                _count(point.mult_adds),
-                _value(point.top1, 1),
-                _count(ours.params if ours else None),
-                _count(ours.mult_adds if ours else None),
+                count_entry(point.params),
+                count_entry(point.mult_adds),
+                number_entry(point.top1, 1),
+                count_entry(ours.params if ours else None),
+                count_entry(ours.mult_adds if ours else None),
                 _statistic(group.error if group else None, 1),
             )
         )
     columns = ("network", "source", ">parameters", ">mult-adds", ">top-1 error %")
     ours_columns = (">our parameters", ">our mult-adds", ">our top-1 error %")
-    return Table(f"Published for {task.label}", (*columns, *ours_columns), tuple(rows))
+    return Table(f"Published for {problem.label}", (*columns, *ours_columns), tuple(rows))
 
 
 def counterpart(point: Published, groups: Sequence[Group]) -> Group | None:
@@ -151,73 +141,54 @@ def counterpart(point: Published, groups: Sequence[Group]) -> Group | None:
         return None
     if not point.transform:
         return next((group for group in groups if group.first.role == "teacher"), None)
-    fitting = [
-        group
-        for group in groups
-        if group.first.params and point.compares_with(group.first.transform, group.first.params)
-    ]
-    return max(fitting, key=lambda group: (group.first.attention > 0, group.first.crs), default=None)
+    fitting = [group for group in groups if point.compares_with(group.first)]
+    return max(fitting, key=lambda group: (group.first.attention > 0, group.first.crs != ""), default=None)
 
 
-def markdown(table: Table) -> str:
-    """The table in GitHub's Markdown."""
-    heads = [escape_markdown(column.removeprefix(">")) for column in table.columns]
-    rules = ["---:" if column.startswith(">") else "---" for column in table.columns]
-    body = ([escape_markdown(entry.text) for entry in row] for row in table.rows)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rules, *body))
+def top5(result: Result) -> float | None:
+    """Top-5 test error in percent."""
+    return None if result.errors is None else result.errors.top5
 
 
-def escape_markdown(text: str) -> str:
-    """Text that stays in its table cell and means nothing to Markdown or to HTML."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"([\\|`*\[\]~])", r"\\\1", text)
-    return re.sub(r"\s+", " ", text).strip()
+def images_per_second(result: Result) -> float | None:
+    """As measured in batches."""
+    return None if result.speed is None else result.speed.images_per_second
 
 
-def bullet_list(lines: Iterable[str]) -> str:
-    """A Markdown list."""
-    return "\n".join(f"- {escape_markdown(line)}" for line in lines)
-
-
-def _transform(cell: Cell) -> str:
-    if cell.role == "student":
-        return cell.transform or cell.network
-    return f"{cell.role} {cell.network}"
-
-
-def _budget(budget: str) -> Entry:
-    try:
-        return Entry(short_budget(budget), parse_count(short_budget(budget)))
-    except ValueError:
-        return Entry(budget or NOTHING)
-
-
-def _attention(cell: Cell) -> Entry:
-    if cell.role == "teacher":
-        return Entry(NOTHING)
-    return Entry(f"{cell.attention:g}" if cell.attention else "off", cell.attention)
-
-
-def _decay(cell: Cell) -> str:
-    return (cell.decay or NOTHING) if cell.role == "student" else NOTHING
-
-
-def _costs(cell: Cell) -> tuple[Entry, Entry, Entry, Entry]:
-    size = NOTHING if cell.bytes is None else format_bytes(cell.bytes)
-    return (
-        Entry(NOTHING if cell.params is None else f"{cell.params:,}", cell.params),
-        _count(cell.mult_adds),
-        _count(cell.ideal_mult_adds),
-        Entry(size, cell.bytes),
-    )
-
-
-def _count(count: int | None) -> Entry:
+def count_entry(count: int | None) -> Entry:
+    """A count in few characters, which sorts by its value."""
     return Entry(format_count(count), count)
 
 
-def _value(value: float | None, digits: int) -> Entry:
+def number_entry(value: float | None, digits: int) -> Entry:
+    """A number with so many digits behind the point."""
     return Entry(NOTHING if value is None else f"{value:,.{digits}f}", value)
+
+
+def _asked(result: Result) -> tuple[Entry, Entry, Entry, Entry]:
+    student = result.role == "student"
+    structure = (result.structure or result.network) if student else f"{result.role} {result.network}"
+    attention = Entry(f"{result.attention:g}" if result.attention else "off", result.attention)
+    return (
+        Entry(structure),
+        _budget(result.budget),
+        Entry(NOTHING) if result.role == "teacher" else attention,
+        Entry((result.decay or NOTHING) if student else NOTHING),
+    )
+
+
+def _budget(budget: Size | None) -> Entry:
+    return Entry(NOTHING) if budget is None else Entry(budget.label, budget.amount)
+
+
+def _costs(result: Result) -> tuple[Entry, Entry, Entry, Entry]:
+    size = None if result.costs is None else result.costs.bytes
+    return (
+        Entry(NOTHING if result.params is None else f"{result.params:,}", result.params),
+        count_entry(result.mult_adds),
+        count_entry(result.ideal_mult_adds),
+        Entry(NOTHING if size is None else format_bytes(size), size),
+    )
 
 
 def _statistic(statistic: Statistic | None, digits: int, sign: bool = False) -> Entry:

@@ -1,4 +1,4 @@
-"""What every cell will cost, before anything is trained: arithmetic on shapes."""
+"""The plan of every cell and what its network will cost, before anything is trained: arithmetic on shapes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ import torch
 
 from understudy import data
 from understudy.networks import nets
+from understudy.planning.plan import Plan
 from understudy.planning.planner import plan
+from understudy.planning.request import Request
 from understudy.planning.sites import Sites, sites
+from understudy.results import PlannedCosts
 from understudy.train import Recipe
-from understudy.train.student import dense_network, plan_arguments
+from understudy.train.student import dense_network
 
 from .cell import Cell
 from .checks import GridError
 from .grid import Grid
 
-Costs = dict[str, int]
-_MULT_ADDS = ("mult_adds", "ideal_mult_adds", "matrix_mult_adds")
-
 
 @dataclasses.dataclass(frozen=True)
 class PlannedCell:
-    """A cell and the cost of its network, or the reason why there is no such network."""
+    """A cell, its plan (None for a dense network) and its cost, or why there is no such network."""
 
     cell: Cell
-    costs: Costs | None
+    plan: Plan | None
+    costs: PlannedCosts | None
     reason: str = ""
 
 
@@ -47,40 +48,42 @@ def plan_cells(grid: Grid, data_folder: Path | None = None) -> list[PlannedCell]
 
 
 class _Surveys:
-    """Looks at every network once, and plans every (network, transform, budget) once."""
+    """Looks at every network once, and plans every (network, request) once."""
 
     def __init__(self, data_folder: Path | None) -> None:
         self.data_folder = data_folder
         self.survey = cache(self._survey)
-        self.costs = cache(self._costs)
+        self.planned = cache(self._planned)
 
     def plan(self, cells: Sequence[Cell]) -> list[PlannedCell]:
         planned = []
         for cell in cells:
+            recipe = cell.recipe
             try:
                 if cell.unreachable:
                     raise ValueError(cell.unreachable)
-                planned.append(PlannedCell(cell, self.costs(_only_what_counts(cell.recipe))))
+                made, costs = self.planned(recipe.network, recipe.data, recipe.request)
+                planned.append(PlannedCell(cell, made, costs))
             except ValueError as error:
-                planned.append(PlannedCell(cell, None, str(error)))
+                planned.append(PlannedCell(cell, None, None, str(error)))
         return planned
 
-    def _survey(self, network: str, data_set: str, exclude: tuple[str, ...]) -> Sites:
+    def _survey(
+        self, network: str, data_set: str, include: tuple[str, ...], exclude: tuple[str, ...]
+    ) -> Sites:
         classes, shape = data.facts(data_set, self.data_folder)
         with torch.device("meta" if nets.is_builtin(network) else "cpu"):  # others may look at their weights
             model = dense_network(Recipe(network=network), classes, training=False)
-        return sites(model, torch.zeros(1, *shape, device="meta"), exclude=list(exclude) or None)
+        example = torch.zeros(1, *shape, device="meta")
+        return sites(model, example, include=list(include) or None, exclude=list(exclude) or None)
 
-    def _costs(self, recipe: Recipe) -> Costs:
-        survey = self.survey(recipe.network, recipe.data, recipe.request.exclude)
-        if not recipe.request.transform:
+    def _planned(self, network: str, data_set: str, request: Request) -> tuple[Plan | None, PlannedCosts]:
+        survey = self.survey(network, data_set, request.include, request.exclude)
+        if not request.transform:
             assert survey.mult_adds is not None
-            return {"params": survey.params, **dict.fromkeys(_MULT_ADDS, survey.mult_adds)}
-        asked = plan_arguments(dataclasses.replace(recipe.request, include=(), exclude=()))
-        made = plan(survey, **asked)
-        return {"params": made.params, **{key: getattr(made, key) for key in _MULT_ADDS}}
-
-
-def _only_what_counts(recipe: Recipe) -> Recipe:
-    """The recipe of the same network at any seed and with any training."""
-    return Recipe(network=recipe.network, data=recipe.data, request=recipe.request)
+            return None, PlannedCosts(survey.params, *[survey.mult_adds] * 3)
+        made = plan(survey, request=request)
+        assert made.mult_adds is not None  # there is an example
+        assert made.ideal_mult_adds is not None
+        assert made.matrix_mult_adds is not None
+        return made, PlannedCosts(made.params, made.mult_adds, made.ideal_mult_adds, made.matrix_mult_adds)

@@ -1,0 +1,82 @@
+"""A sweep at a glance, for a terminal: what every cell will cost, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from understudy._util.quantities import format_bytes, format_count, format_share
+from understudy.results import Result
+
+from .published import published_beside
+from .tables import Entry, Table
+
+
+def planned_overview(title: str, results: Sequence[Result]) -> Table:
+    """Parameters and mult-adds of every cell, beside the published ones where there are any."""
+    columns = (
+        "cell", ">parameters", ">mult-adds", ">ideal", ">dense matrices", ">published parameters",
+        ">published mult-adds", "note",
+    )  # fmt: skip
+    return Table(
+        f"{title}: {len(results)} cells",
+        columns,
+        tuple(map(_planned, results)),
+        "mult-adds: as executed for one image, forming matrices included. ideal: that done ahead. "
+        "dense matrices: had every structured matrix been stored dense, as the paper counts hashed and "
+        "tensor_train. The paper also counts one for each output of a ReLU.",
+    )
+
+
+def _planned(result: Result) -> tuple[Entry, ...]:
+    costs = result.planned
+    if costs is None:
+        return _texts(result.name, *[""] * 6, f"unreachable: {result.status.reason}")
+    paper = published_beside(result)
+    return _texts(
+        result.name,
+        f"{costs.params:,}",
+        format_count(costs.mult_adds),
+        format_count(costs.ideal_mult_adds),
+        format_count(costs.matrix_mult_adds),
+        format_count(paper.params) if paper else "",
+        format_count(paper.mult_adds) if paper else "",
+        result.network if result.role == "baseline" else "",
+    )
+
+
+def results_overview(title: str, results: Sequence[Result]) -> Table:
+    """What came out, the teacher first."""
+    columns = (
+        "cell", ">parameters", ">of teacher", ">mult-adds", ">on disk", ">test error", ">images/s", ">ms",
+        "note",
+    )  # fmt: skip
+    whole = next((result.params for result in results if result.role == "teacher"), None)
+    speed = next((result.speed for result in results if result.speed), None)
+    caption = (
+        f"images a second in batches of {speed.batch_size} and ms for one image; "
+        f"{speed.threads} threads, best of several turns"
+        if speed
+        else ""
+    )
+    return Table(title, columns, tuple(_came_out(result, whole) for result in results), caption)
+
+
+def _came_out(result: Result, whole: int | None) -> tuple[Entry, ...]:
+    costs, errors, speed = result.costs, result.errors, result.speed
+    if costs is None or errors is None:
+        return _texts(result.name, *[""] * 7, f"{result.status.state}: {result.status.reason}")
+    return _texts(
+        result.name,
+        f"{costs.params:,}",
+        format_share(costs.params, whole),
+        format_count(costs.mult_adds),
+        format_bytes(costs.bytes),
+        f"{errors.top1:.2f} %",
+        f"{speed.images_per_second:,.0f}" if speed else "",
+        f"{speed.latency_ms:.2f}" if speed else "",
+        result.network if result.role == "baseline" else "",
+    )
+
+
+def _texts(*texts: str) -> tuple[Entry, ...]:
+    return tuple(map(Entry, texts))

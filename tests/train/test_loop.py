@@ -559,3 +559,5 @@ def test_recomputing_is_a_matter_of_memory_alone(tmp_path: Path) -> None:
     train(recipe(**student, recompute=False), tmp_path / "kept")
     assert outcome(tmp_path / "recomputed") == outcome(tmp_path / "kept")
     assert recipe(**student).identity() == recipe(**student, recompute=False).identity()
+    averaged = train(recipe(**student, recompute=False, ema=0.5), tmp_path / "averaged")
+    assert averaged["bytes"] == outcome(tmp_path / "kept")[2]["bytes"]  # how it trained is not kept

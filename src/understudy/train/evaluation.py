@@ -89,7 +89,7 @@ def evaluate_trained(
             raise ValueError(f"{key} cannot change: the network is trained already")
         resolved = Run.read(target).recipe.replaced(changes)
     elif recipe is None:
-        raise ValueError(f"{target} is no run: say which network and data it is for, with a recipe")
+        raise ValueError(f"{target} is no run: say which network and data it is for by a recipe (--recipe)")
     else:
         resolved = load_recipe(recipe, changes)
     place = join(device).device

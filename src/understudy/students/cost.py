@@ -88,6 +88,10 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
 
     Operations are traced on a weightless copy (`meta=False`: on a real one). One that has no rule raises
     UnknownOperationError; nothing is counted as zero for want of knowledge.
+
+    >>> import understudy as us
+    >>> us.cost(us.create_model("wrn_28_10"), (1, 3, 32, 32))
+    <Cost: WideResNet, 36,479,194 parameters, 5,243,328,768 mult-adds>
     """
     model = unwrapped(model)
     record = trace(model, example, meta=meta)

@@ -49,6 +49,10 @@ def save(model: nn.Module, path: str | Path) -> None:
 
     What torch.compile or a parallel wrapper is around, or inside, is stored under its own names. The file
     appears whole or not at all.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> us.save(us.substitute(model, us.plan(model, "hashed", ratio=0.2)), "student.safetensors")
     """
     tensors, header = _contents(model)
     stored: dict[str, Tensor] = {}
@@ -72,7 +76,13 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: str) 
 
 
 def load(path: str | Path, model: nn.Module) -> nn.Module:
-    """A copy of the dense network `model` with the stand-ins and the weights of a file that `save` wrote."""
+    """A copy of the dense network `model` with the stand-ins and the weights of a file that `save` wrote.
+
+    >>> import understudy as us
+    >>> us.save(us.create_model("wrn_10_1"), "network.safetensors")
+    >>> type(us.load("network.safetensors", us.create_model("wrn_10_1"))).__name__
+    'WideResNet'
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -42,6 +42,12 @@ def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Mo
 
     `init="project"` fits each stand-in to the weights it replaces, which is what a trained network needs;
     `init="fresh"` draws new weights with the same variance, to train from scratch.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5))
+    >>> type(student.stage1[0].conv1).__name__
+    'Conv'
     """
     made = build_layers(model, _layers_of(plan), init)
     student = exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
@@ -49,7 +55,13 @@ def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Mo
 
 
 def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
-    """The same in place, all or nothing; returns `model`."""
+    """The same in place, all or nothing; returns `model`.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> us.substitute_(model, us.plan(model, "shuffle", scale=0.5), init="fresh") is model
+    True
+    """
     for path, layer in build_layers(model, _layers_of(plan), init).items():
         _become_(model.get_submodule(path), layer)
     return settle_(model)
@@ -57,7 +69,14 @@ def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.M
 
 @torch.no_grad()
 def merge(model: nn.Module) -> nn.Module:
-    """A copy of `model` with plain nn.Linear, nn.Conv1d and nn.Conv2d for the stand-ins: same outputs."""
+    """A copy of `model` with plain nn.Linear, nn.Conv1d and nn.Conv2d for the stand-ins: same outputs.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5))
+    >>> type(us.merge(student).stage1[0].conv1).__name__
+    'Conv2d'
+    """
     model = unwrapped(model)
     made: dict[int, nn.Module] = {}
     for _, layer in stand_ins(model):

@@ -102,8 +102,8 @@ def _import(package: str) -> Any:
         if _version("torchvision") and "torchvision" in str(error) and not missing:
             raise ImportError(
                 f"torchvision {_version('torchvision')} and torch {torch.__version__} do not fit ({error}): "
-                "their builds differ. Install both from one place, such as pip install --force-reinstall "
-                "torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+                "their builds differ, one with CUDA and one without. Reinstall both from one index: "
+                "pip install --force-reinstall torch torchvision"
             ) from error
         brings = f"pip install 'understudy[{_EXTRAS[package]}]' brings it"
         if _version(package) and not missing:

@@ -279,7 +279,7 @@ class Run:
 
     def latest(self, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole and of this run, and why any newer one was refused."""
-        refused = []
+        refused: list[str] = []
         for path in self.checkpoints():
             try:
                 return read_checkpoint(path, self.identity, device), refused

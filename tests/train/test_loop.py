@@ -24,7 +24,7 @@ from understudy import data
 from understudy.train import DivergedError, Recipe, Run, RunError, teacher_identity, train
 from understudy.train import job as job_module
 from understudy.train import student as student_module
-from understudy.train.run import Checkpoint
+from understudy.train.checkpoint import Checkpoint
 from understudy.train.schedules import rate_factor
 from understudy.train.teacher import load_teacher, read_inputs
 from understudy.train.trainer import Progress

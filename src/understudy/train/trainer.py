@@ -18,6 +18,7 @@ from understudy.distil.frozen import call, first_tensor, frozen
 from understudy.layers import stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
 
+from .checkpoint import Checkpoint
 from .divergence import DivergedError, first_not_finite
 from .figures import Epoch
 from .job import Job
@@ -25,7 +26,6 @@ from .losses import target_loss
 from .optimisers import make_optimiser, memory_of, remember_
 from .precision import autocast, in_layout, may_be_channels_last
 from .recipe import Recipe
-from .run import Checkpoint
 from .schedules import rate_factor
 from .student import set_drop_path_
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, tiny, without_clock
+from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, quickly, tiny, without_clock
 from understudy.experiments import (
     Event,
     GridError,
@@ -36,12 +36,10 @@ from understudy.train import Run
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Networks as small as these are slower on many."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def quick() -> Iterator[None]:
+    """One thread, as small networks are slower on many and bits may depend on it; few turns of timing."""
+    with quickly():
+        yield
 
 
 def done(_: Task) -> Status:

@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint demo benchmark clean
+.PHONY: help test quick lint hooks demo benchmark clean
 
 help:
-	@echo "make test       lint, type-check and test (sets up $(VENV) first)"
+	@echo "make test       lint, type-check and test, with coverage (sets up $(VENV) first)"
+	@echo "make quick      lint, then the contract of the transforms, in about a minute;"
+	@echo "                make quick T=low_rank: of one of them, its compilation included"
+	@echo "make hooks      run the checks of make lint before every commit"
 	@echo "make demo       train a teacher and a student with every transform; a table and a page"
 	@echo "make benchmark  measure layers, input, memory, recipes, sweeps; write benchmarks/results"
 	@echo "make clean      remove $(VENV) and caches"
@@ -39,7 +42,16 @@ lint: $(VENV)/.dev
 
 # One thread a process: two test processes on two cores, and the same results on every machine.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q --cov --cov-report=term
+
+# What a change of a transform needs. QUICK names other tests, T picks by name; compilers are slow, so they wait for T.
+QUICK ?= tests/test_contract.py tests/transforms
+T ?= not compilers and not inductor
+quick: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x -n auto --dist worksteal -q -m "not slow" -k "$(T)" $(QUICK)
+
+hooks: $(VENV)/.dev
+	$(BIN)/pre-commit install
 
 demo: $(VENV)/.demo
 	@$(BIN)/understudy sweep demo --out runs/demo --workers 2; code=$$?; \
@@ -57,4 +69,4 @@ benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/report.py --write
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* dist

@@ -17,11 +17,11 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-import understudy as us
 from measure import best_of, write
 from understudy._util.text_tables import table
+from understudy.layers import Conv
 from understudy.layers.geometry import Geometry
-from understudy.layers.layer import Conv
+from understudy.transforms import known_transforms
 from understudy.transforms.shuffle import bottleneck
 
 SIZES = ((160, 32), (320, 16), (640, 8))  # channels, image side
@@ -50,7 +50,7 @@ class GroupedReference(nn.Module):
 
 def layers_of(channels: int) -> dict[str, nn.Module]:
     made: dict[str, nn.Module] = {"nn.Conv2d": nn.Conv2d(channels, channels, 1, bias=False)}
-    for name, transform in us.transforms().items():
+    for name, transform in known_transforms().items():
         knob = transform.knob_at(channels, channels, SCALE)
         if name == "tensor_train":
             knob = TENSOR_TRAIN_RANK[channels]

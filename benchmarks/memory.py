@@ -10,7 +10,7 @@ process   what the resident memory of a fresh process grew by at its peak, from 
           It holds the scratch memory of the convolution library as well, which the dense network needs most
           of, and what the C library has not yet given back; every tensor of 64 KiB up is given back at once.
 
-"kept" is the tensors' peak with `recompute` off in every layer: what a step needs if nothing is recomputed.
+"kept" is the tensors' peak with recomputation off in every layer: what a step needs if nothing is recomputed.
 "time" is a step that recomputes over one that does not, both in one process and interleaved. "separable" is
 the network with dense pointwise maps after its depthwise ones, for information.
 """
@@ -33,10 +33,8 @@ from torch import Tensor, nn
 
 import understudy as us
 from measure import best_of, peak_bytes, write
-from understudy._util.quantities import parse_count
 from understudy._util.text_tables import table
-from understudy.layers.layer import stand_ins
-from understudy.planning.budget import BudgetError
+from understudy.layers import stand_ins
 
 # network, batch, budgets
 CASES: dict[str, tuple[str, int, tuple[str, ...]]] = {
@@ -57,9 +55,8 @@ def build(network: str, transform: str, budget: str) -> nn.Module:
     example = torch.zeros(1, 3, 32, 32)
     try:
         plan = us.plan(model, transform, params=budget, example=example)
-    except BudgetError as error:
-        nearest = min(max(parse_count(budget), error.lowest), error.highest)
-        plan = us.plan(model, transform, params=nearest, example=example)
+    except us.BudgetError as error:
+        plan = us.plan(model, transform, params=error.lowest, example=example)
     return us.substitute(model, plan)
 
 
@@ -82,12 +79,12 @@ def training_step(model: nn.Module, batch: int) -> tuple[Callable[[], None], lis
 def tensors(model: nn.Module, batch: int, repeats: int) -> dict[str, Any]:
     """Exact peaks with and without recomputation, and what it costs in time."""
     step, held = training_step(model, batch)
-    layers = [layer for _, layer in stand_ins(model) if layer.recompute]
+    layers = [layer for _, layer in stand_ins(model)]
 
     def recomputing(wanted: bool) -> Callable[[], None]:
         def run() -> None:
             for layer in layers:
-                layer.recompute = wanted
+                layer.execution = us.Execution(recompute=None if wanted else False)
             step()
 
         return run
@@ -136,7 +133,7 @@ def process_in_a_fresh_process(*arguments: object) -> dict[str, Any]:
 def measure_case(network: str, batch: int, budget: str, repeats: int) -> dict[str, dict[str, Any]]:
     """Every transform, and its ratio to the dense network."""
     cells: dict[str, dict[str, Any]] = {}
-    for transform in ("", *us.transforms()):
+    for transform in ("", *us.list_transforms()):
         cell = cells[transform] = tensors(build(network, transform, budget), batch, repeats)
         cell |= process_in_a_fresh_process(network, transform, budget, batch)
         for key in ("tensors", "process", "kept"):

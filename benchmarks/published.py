@@ -73,7 +73,7 @@ def main() -> None:
         survey = us.sites(model, example, exclude=exclude)
         cells = []
         for budget in budgets:
-            for name in us.transforms():
+            for name in us.list_transforms():
                 cell: dict[str, Any] = {"transform": name, "budget": budget}
                 try:
                     plan = us.plan(survey, name, params=budget)

@@ -34,7 +34,7 @@ from understudy.counting.trace import trace
 from understudy.data import DataSet
 from understudy.data.cifar import CIFAR10
 from understudy.train import Recipe, Run, load_recipe, train
-from understudy.train import loop as loop_module
+from understudy.train import job as job_module
 from understudy.train.student import dense_network
 
 # The paper's smaller budgets; 3 steps an epoch, the last batch uneven.
@@ -90,12 +90,12 @@ def make_imagenet(folder: Path) -> None:
 def run_to_the_end(recipe: Recipe, out: Path, data: Path, log: Path) -> None:
     """One process's part: call `train`, and write down every step."""
     torch.set_num_threads(1)
-    whole = loop_module.load_data
+    whole = job_module.load_data
 
     def few_tests(*arguments: Any, **options: Any) -> DataSet:
         return whole(*arguments, **options).take(test=TEST_IMAGES)
 
-    loop_module.load_data = few_tests
+    job_module.load_data = few_tests
     with log.open("a", encoding="utf-8") as stream:
 
         def watch(progress: Any, _: int, loss: float) -> None:

@@ -17,7 +17,7 @@ from measure import write
 from understudy.experiments import curves
 from understudy.report import write_report
 from understudy.results import Costs, Epoch, Errors, Result, Size, Speed, Status
-from understudy.transforms import transforms
+from understudy.transforms import list_transforms
 
 BUDGETS = (2_000_000, 1_600_000, 1_200_000, 900_000, 600_000)
 SEEDS = range(3)
@@ -75,7 +75,7 @@ def cell(name: str, params: int, seed: int, **facts: Any) -> Result:
 
 def cells() -> list[Result]:
     made = [cell("teacher", 36_479_194, 0, role="teacher", attention=0.0, budget=None)]
-    for transform in transforms():
+    for transform in list_transforms():
         for params in BUDGETS:
             for seed in SEEDS:
                 for attention in (1000.0, 0.0):

@@ -59,7 +59,7 @@ def main() -> None:
     cells: list[dict[str, Any]] = []
     for spatial in ("unfolded", "separable"):
         survey = us.sites(model, example)
-        for name in us.transforms():
+        for name in us.list_transforms():
             for ratio in RATIOS if name != "dense" else (1.0,):
                 cell: dict[str, Any] = {"transform": name, "spatial": spatial, "ratio": ratio}
                 try:

@@ -2,6 +2,8 @@
 
 import ctypes
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,6 +29,26 @@ def declare_missing_torchvision_operators() -> None:
 
 
 declare_missing_torchvision_operators()
+
+
+def pytest_configure() -> None:
+    """Keep oneDNN from AMX where the processor announces it and cannot run it, as in some virtual machines.
+
+    Only a try tells, and it ends the process: so in one of its own, once, before the workers start.
+    """
+    cpu = Path("/proc/cpuinfo")
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if is_worker or not cpu.is_file() or "amx_bf16" not in cpu.read_text(encoding="utf-8"):
+        return
+    attempt = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+    if subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode < 0:
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+
+@pytest.fixture(autouse=True)
+def unbounded_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables as wide as they are, whatever the terminal of the one who runs the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture

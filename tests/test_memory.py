@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import understudy as us
 from measure import peak_bytes
-from understudy.layers.layer import stand_ins
+from understudy.layers import stand_ins
 
-TRANSFORMS = list(us.transforms())
+TRANSFORMS = us.list_transforms()
 SCALES = (0.0, 0.2, 0.6)
 LIMIT = 1.5  # times dense
 IMAGES, LABELS = torch.zeros(16, 3, 32, 32), torch.zeros(16, dtype=torch.int64)
@@ -99,7 +99,7 @@ def test_recomputing_changes_no_bit(transform: str, network: Callable[[], nn.Mod
     recomputing = student_of(network(), transform, 0.2)
     keeping = copy.deepcopy(recomputing)
     for _, layer in stand_ins(keeping):
-        layer.recompute = False
+        layer.execution = us.Execution(recompute=False)
     images = torch.randn(4, *IMAGES.shape[1:], generator=torch.Generator().manual_seed(1))
     ours, theirs = (outcome(model, images, half=half) for model in (recomputing, keeping))
     assert len(ours) == len(theirs) == 1 + len(list(keeping.parameters()))

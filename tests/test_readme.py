@@ -90,6 +90,12 @@ def test_the_table_of_trained_students_is_that_of_the_committed_result() -> None
             assert row in README
 
 
+def test_the_floor_of_the_coverage_is_the_one_that_make_test_enforces() -> None:
+    floor = re.search(r"^fail_under = ([\d.]+)$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    assert floor is not None
+    assert re.findall(r"coverage at least ([\d.]+) %", README) == [floor[1]]
+
+
 def test_no_page_holds_a_placeholder() -> None:
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
         assert not re.search(r"@[A-Z]+@", page.read_text(encoding="utf-8")), page

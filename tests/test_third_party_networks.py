@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_sites import snapshot
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.layers.layer import Layer
-from understudy.planning.plan import Plan, Spatial
+from snapshots import snapshot
+from understudy.layers import Layer
+from understudy.planning.plan import Plan
+from understudy.planning.request import Spatial
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,44 +1,58 @@
 """Replace the linear parts of a network by structured stand-ins, and count truthfully what they cost."""
 
-from understudy.counting.operations import UnknownOperationError
+from understudy.counting.operations import UnknownOperationError, register_operation
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
-from understudy.networks.models import create_model, example_input, list_models
-from understudy.planning.budget import BudgetError
+from understudy.layers import Execution, Layer, stand_ins
+from understudy.networks.models import UnknownModelError, create_model, example_input, list_models
+from understudy.planning.budget import Budget, BudgetError
+from understudy.planning.compare import Comparison, compare
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan
+from understudy.planning.request import Request
 from understudy.planning.sites import Site, Sites, sites
 from understudy.students.cost import Cost, cost
 from understudy.students.file import load, save
 from understudy.students.substitute import merge, substitute, substitute_
 from understudy.students.weights import load_weights
 
-from .transforms import Transform, transforms
+from .transforms import Transform, get_transform, list_transforms, register_transform
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AttentionTransfer",
+    "Budget",
     "BudgetError",
+    "Comparison",
     "Cost",
+    "Execution",
+    "Layer",
     "Plan",
+    "Request",
     "Site",
     "Sites",
     "Transform",
+    "UnknownModelError",
     "UnknownOperationError",
     "__version__",
+    "compare",
     "cost",
     "create_model",
     "example_input",
+    "get_transform",
     "list_models",
+    "list_transforms",
     "load",
     "load_weights",
     "merge",
     "plan",
+    "register_operation",
+    "register_transform",
     "save",
     "sites",
+    "stand_ins",
     "substitute",
     "substitute_",
-    "transforms",
     "weight_decay_groups",
 ]

@@ -16,7 +16,7 @@ from torch import nn
 import understudy as us
 from command import Result, Run
 
-TRANSFORMS = list(us.transforms())
+TRANSFORMS = us.list_transforms()
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def assert_fits(result: Result, width: int = 160) -> None:
+def assert_fits(result: Result) -> None:
     assert result.code == 0, result.err
-    assert max(map(len, result.out.splitlines())) <= width
+    assert all(line == line.rstrip() for line in result.out.splitlines()), "lines are padded"
     assert result.err == ""
 
 
@@ -47,11 +47,20 @@ def assert_fits(result: Result, width: int = 160) -> None:
 def test_transforms_are_listed_with_their_mathematics(run: Run) -> None:
     result = run("transforms")
     assert_fits(result)
-    for name, transform in us.transforms().items():
+    for name, transform in ((name, us.get_transform(name)) for name in us.list_transforms()):
         line = next(line for line in result.out.splitlines() if line.startswith(f"  {name} "))
         assert transform.knob_name in line
     assert "W = U V, rank r." in result.text
     assert "r (in + out) parameters" in result.text
+
+
+def test_what_is_piped_is_as_wide_as_columns_says(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        for arguments in (("transforms",), ("sites", "wrn_16_1"), (*PLAN, "-t", "shuffle", "--knob", "3")):
+            lines = run(*arguments).out.splitlines()
+            assert max(map(len, lines)) <= width
+        assert len([line for line in lines if line.startswith("  stage2.0.shortcut ")]) == 1  # not broken
 
 
 def test_sites_are_listed_with_their_reasons(run: Run) -> None:
@@ -102,7 +111,7 @@ def test_a_plan_takes_the_other_options(run: Run, tmp_path: Path) -> None:
     )
     assert_fits(result)
     plan = us.Plan.load(tmp_path / "plan.json")
-    assert plan.spatial == "unfolded"
+    assert plan.request.spatial == "unfolded"
     assert not [layer.path for layer in plan.layers if layer.path.endswith("shortcut")]
     assert {layer.way for layer in plan.layers} == {"unfolded"}
     specs = [layer.spec for layer in plan.layers if layer.spec is not None]
@@ -111,6 +120,21 @@ def test_a_plan_takes_the_other_options(run: Run, tmp_path: Path) -> None:
         model = us.create_model("wrn_16_1")
     other = us.plan(model, "hashed", ratio=0.5, seed=3, spatial="unfolded", exclude=["*.shortcut"])
     assert [layer.spec and layer.spec.seed for layer in other.layers] == [spec.seed for spec in specs]
+
+
+def test_a_plan_has_a_transform_for_each_pattern_and_is_saved_before_it_is_shown(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("plan", "wrn_16_1", "-t", "*.conv1=shuffle", "-t", "*.conv2=low_rank", "--ratio", "20%")
+    result = run(*arguments)
+    assert "*.conv1=shuffle, *.conv2=low_rank for WideResNet, at most 20 % of the parameters" in result.out
+
+    def closed(_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("understudy.cli.planning.show", closed)
+    run(*arguments, "--json", tmp_path / "plan.json")
+    assert us.Plan.load(tmp_path / "plan.json").transforms == ("shuffle", "low_rank")
 
 
 def test_all_transforms_are_shown_side_by_side(run: Run, tmp_path: Path) -> None:
@@ -219,20 +243,22 @@ PLAN = ("plan", "wrn_16_1")
         (PLAN, "give either --transform NAME or --all"),
         ((*PLAN, "--all", "-t", "low_rank", "--ratio", "0.1"), "give either --transform NAME or --all"),
         ((*PLAN, "-t", "low_rank"), "give exactly one of params, mult_adds, ratio, scale and knob; got none"),
-        ((*PLAN, "-t", "low_rank", "--ratio", "0.1", "--knob", "1"), "got ['ratio', 'knob']"),
+        ((*PLAN, "-t", "low_rank", "--ratio", "0.1", "--knob", "1"), "got ratio and knob"),
         ((*PLAN, "-t", "low-rank", "--ratio", "0.1"), "did you mean 'low_rank'"),
+        ((*PLAN, "-t", "low_rank", "-t", "Linear=hashed", "--ratio", "0.1"), "'low_rank' is not NAME=VALUE"),
+        ((*PLAN, "-t", "*.conv9=hashed", "--ratio", "0.1"), "the pattern '*.conv9' of hashed names no site"),
+        ((*PLAN, "-t", "low_rank", "--ratio", "much"), "ratio 'much' is not a number such as 0.3 or 30%"),
         ((*PLAN, "-t", "low_rank", "--params", "lots"), "'lots' is not a count"),
         ((*PLAN, "-t", "low_rank", "--params", "1"), "1 parameters is below what is reachable:"),
-        ((*PLAN, "-t", "low_rank", "--params", "1G"), "1.00G parameters is above what is reachable:"),
         ((*PLAN, "-t", "low_rank", "--mult-adds", "1"), "1 mult-adds is below what is reachable:"),
-        ((*PLAN, "-t", "low_rank", "--ratio", "7"), "ratio 7.0 is not in 0..1"),
-        ((*PLAN, "-t", "low_rank", "--scale", "7"), "scale 7.0 is not in 0..1"),
+        ((*PLAN, "-t", "low_rank", "--ratio", "7"), "ratio '7' is not in 0..1"),
+        ((*PLAN, "-t", "low_rank", "--scale", "7"), "scale '7' is not in 0..1"),
         ((*PLAN, "-t", "low_rank", "--knob", "99"), "stage1.0.conv1: rank 99 is not in 1..16 for 16 → 16"),
         ((*PLAN, "-t", "low_rank", "--ratio", "0.1", "--option", "x"), "--option 'x' is not NAME=VALUE"),
         ((*PLAN, "-t", "low_rank", "--ratio", "0.1", "--option", "x=1"), "low_rank has no option 'x'"),
         ((*PLAN, "--all", "--ratio", "0.1", "--option", "x=1"), "no transform has an option x"),
         ((*PLAN, "--all", "--params", "lots"), "'lots' is not a count"),
-        ((*PLAN, "--all", "--knob", "0"), "0 is not"),
+        ((*PLAN, "--all", "--knob", "0"), "knob '0' is not"),
         (("cost", "wrn_16_1", "--plan", "missing.json"), "missing.json"),
         (("cost", "wrn_16_1", "--plan", "my_networks.py"), "not a plan"),
         (("cost", "my_networks:Inverting", "--input", "3,3"), "no mult-add rule for aten.linalg_inv_ex"),
@@ -256,7 +282,7 @@ def test_a_folder_that_is_missing_ends_with_one_line_and_exit_code_2(
 ) -> None:
     result = run(*PLAN, *which, "--ratio", "0.1", "--json", "no/such/folder/plan.json")
     assert result.code == 2
-    assert "no/such/folder/plan.json" in result.err
+    assert "no folder no/such/folder to write plan.json to" in result.err
     assert len(result.err.splitlines()) == 1
 
 
@@ -290,7 +316,6 @@ def test_a_missing_library_ends_with_the_extra_to_install(
         ("sites",),
         ("sight", "wrn_16_1"),
         ("sites", "wrn_16_1", "--colour", "red"),
-        (*PLAN, "-t", "low_rank", "--ratio", "much"),
         (*PLAN, "-t", "low_rank", "--spatial", "round", "--ratio", "0.1"),
     ],
     ids=" ".join,

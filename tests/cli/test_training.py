@@ -242,7 +242,7 @@ def assert_refused_last_line(result: Result, word: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["dem"], ["no recipe 'dem'", "did you mean demo?", *recipe_names()]),
+        (["dem"], ["no recipe 'dem'", "did you mean 'demo'", *recipe_names()]),
         (["demo", "--set", "epoch=3"], ["no setting 'epoch'", "'epochs'"]),
         (["demo", "--set", "epochs"], ["--set 'epochs' is not NAME=VALUE"]),
         (["demo", "--set", "epochs=many"], ["epochs is 'many', not a whole number"]),
@@ -252,7 +252,7 @@ def assert_refused_last_line(result: Result, word: str) -> None:
         (["demo", "--transform", "lowrank", "--params", "20k", "--set", "attention=0"], ["low_rank"]),
         (["demo", "--transform", "low_rank", "--params", "3", "--set", "attention=0"], ["reachable"]),
         (["demo", "--teacher", "nowhere"], ["no teacher 'nowhere'"]),
-        (["demo", "--set", "data=digit"], ["did you mean digits?"]),
+        (["demo", "--set", "data=digit"], ["did you mean 'digits'"]),
         (["demo", "--set", "network=wrn_10"], ["no network 'wrn_10'"]),
         (["demo", "--set", "batch_size=2000"], ["2000"]),
         (["demo", "--device", "banana"], ["no device 'banana'"]),
@@ -421,7 +421,10 @@ def test_a_disk_that_fills_under_the_writer_of_tensors_is_told_in_one_line(
 
 
 def test_a_trained_network_is_not_changed_by_settings(run: Run, teacher: Path) -> None:
-    assert_refused(run("evaluate", teacher, "--set", "network=wrn_40_2"), "--set network cannot change")
+    assert_refused(
+        run("evaluate", teacher, "--set", "network=wrn_40_2"),
+        "network cannot change: the network is trained already",
+    )
 
 
 def test_a_damaged_status_is_named_and_hides_no_other_run(run: Run, teacher: Path, tmp_path: Path) -> None:

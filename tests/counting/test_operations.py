@@ -241,7 +241,7 @@ def test_an_unknown_operation_raises_and_is_named(
         us.UnknownOperationError, match=rf"no mult-add rule for aten\.\w*({name})\w*\."
     ) as caught:
         count(function, *shapes)
-    assert "understudy.counting.operations.register(torch.ops.aten." in str(caught.value)
+    assert "understudy.register_operation(torch.ops.aten." in str(caught.value)
 
 
 @pytest.fixture
@@ -260,13 +260,13 @@ def inverse(matrix: Tensor) -> Tensor:
 
 @pytest.mark.usefixtures("price_list")
 def test_an_operation_is_taught_by_a_rule() -> None:
-    operations.register(torch.ops.aten.linalg_inv_ex, lambda args, _result: args[0].shape[-1] ** 3)
+    operations.register_operation(torch.ops.aten.linalg_inv_ex, lambda args, _result: args[0].shape[-1] ** 3)
     assert count(inverse, (5, 5)) == 125
 
 
 @pytest.mark.usefixtures("price_list")
 def test_an_operation_without_a_rule_of_its_own_is_taught_to_be_free() -> None:
-    operations.register(torch.ops.aten.linalg_inv_ex)
+    operations.register_operation(torch.ops.aten.linalg_inv_ex)
     assert count(inverse, (5, 5)) == 0
 
 
@@ -287,7 +287,7 @@ def test_a_custom_operation_is_taught_as_any_other() -> None:
     twice: Any = torch.ops.understudy_tests.twice
     with pytest.raises(us.UnknownOperationError, match=r"torch\.ops\.understudy_tests\.twice"):
         count(twice, (3, 4))
-    operations.register(twice, lambda _args, result: int(result.numel()))
+    operations.register_operation(twice, lambda _args, result: int(result.numel()))
     assert count(twice, (3, 4)) == 12
 
 

@@ -24,7 +24,7 @@ def digits() -> Images:
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(
-        ValueError, match=r"no data set 'cifar-10' \(did you mean cifar10\?\); legal are cifar10, "
+        ValueError, match=r"no data set 'cifar-10' \(did you mean 'cifar10'.*\); legal are cifar10, "
     ):
         load("cifar-10")
     with pytest.raises(ValueError, match="no data set 'xyz'; legal are"):
@@ -174,5 +174,58 @@ def test_the_facts_of_a_data_set_are_known_without_reading_it(tmp_path: Path) ->
     for name in ("cat", "dog"):
         (tmp_path / "train" / name).mkdir(parents=True)
     assert facts("imagenet", tmp_path) == (2, (3, 224, 224))
-    with pytest.raises(ValueError, match=r"no data set 'digit' \(did you mean digits\?\)"):
+    with pytest.raises(ValueError, match=r"no data set 'digit' \(did you mean 'digits'"):
         facts("digit")
+
+
+MADE = """
+import torch
+from understudy.data import Images
+
+def make(folder=None, count=6):
+    images = torch.zeros(count, 1, 4, 5, dtype=torch.uint8)
+    return Images(name=str(folder), classes=("a", "b", "c"), mean=(0.5,), std=(0.5,),
+                  train_images=images, train_labels=torch.zeros(count, dtype=torch.long),
+                  test_images=images, test_labels=torch.zeros(count, dtype=torch.long))
+
+def number():
+    return 7
+
+def needs(width):
+    return width
+"""
+
+
+@pytest.fixture
+def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_data.py").write_text(MADE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("factory")
+def test_a_data_set_may_come_from_a_factory_and_says_its_own_facts() -> None:
+    for place in ("made_data:make", "./made_data.py:make"):
+        assert facts(place) == (3, (1, 4, 5))
+        assert load(place, count=4).train_size == 4
+    assert load("made_data:make", "here").name == "here"
+    assert load("made_data:make", mean=[0.25]).mean == (0.25,)
+
+
+@pytest.mark.usefixtures("factory")
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("nowhere:make", "no data set 'nowhere:make': no module 'nowhere'"),
+        ("made_data:mak", "made_data:mak does not exist .*'make'"),
+        ("made_data:MADE", "does not exist"),
+        ("made_data:number", "made_data:number gave a int, not an understudy.data.DataSet"),
+        ("made_data:needs", "made_data:needs cannot be called: .*width"),
+        ("made.py:make", "no file .*made.py"),
+    ],
+)
+def test_a_factory_that_gives_no_data_set_is_named(place: str, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        facts(place)
+    with pytest.raises(ValueError, match="nothing to download"):
+        load(place, download=True)

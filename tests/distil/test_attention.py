@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.distil.attention import AttentionTransfer, attention_map, distillation_loss, find_taps
+from understudy.distil.attention import AttentionTransfer, attention_map, find_taps
+from understudy.distil.distillation import distillation_loss
 
 TAPS = ["stage1", "stage2", "stage3"]
 
@@ -64,7 +66,7 @@ def test_the_loss_is_that_of_a_hand_computation(taps: list[str], beta: float) ->
     loss, output = transfer(x)
     assert float(loss.detach()) == pytest.approx(beta * 3 / len(taps) * expected, rel=1e-4)
     assert expected > 0
-    torch.testing.assert_close(output, teacher(x))
+    torch.testing.assert_close(output, teacher.eval()(x))
 
 
 def test_identical_networks_have_no_loss() -> None:
@@ -85,19 +87,99 @@ def test_the_gradient_reaches_the_student_only() -> None:
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
-def test_the_teacher_is_frozen_in_evaluation_mode_and_unchanged() -> None:
+def test_the_teacher_answers_in_evaluation_mode_and_is_left_as_it_was() -> None:
     student, teacher = network(1), network(2).train()
+    teacher.get_submodule("stage1").eval()
+    teacher.get_parameter("head.weight").requires_grad_(False)
+    modes = [module.training for module in teacher.modules()]
+    flags = [parameter.requires_grad for parameter in teacher.parameters()]
     before = copy.deepcopy(teacher.state_dict())
-    transfer = AttentionTransfer(student, teacher, taps=TAPS)
-    student(images())
-    _, output = transfer(images())
-    assert not any(module.training for module in teacher.modules())
-    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+    with AttentionTransfer(student, teacher, taps=TAPS) as transfer:
+        student(images())
+        _, output = transfer(images())
+        student(images())
+        with pytest.raises(RuntimeError, match="channels"):  # and where it fails, too
+            transfer(images()[:, :2])
     assert not output.requires_grad
-    assert student.training
-    assert all(parameter.requires_grad for parameter in student.parameters())
+    assert modes == [module.training for module in teacher.modules()]
+    assert flags == [parameter.requires_grad for parameter in teacher.parameters()]
     for key, tensor in teacher.state_dict().items():
         assert torch.equal(tensor, before[key]), key
+    assert not any(module._forward_hooks for model in (student, teacher) for module in model.modules())
+
+
+def test_before_the_student_has_run_it_says_so() -> None:
+    student, teacher = network(1), network(2)
+    transfer = AttentionTransfer(student, teacher, taps=TAPS)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="nothing came out of the student at 'stage1': run it"):
+            transfer(images())
+        student(images())
+        transfer(images())  # what it saw counts once
+
+
+class Tokens(nn.Module):
+    """A small encoder that takes named inputs and gives what `kind` says."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 6)
+        self.block = Wrapped(kind)
+        self.kind = kind
+
+    def forward(self, ids: Tensor, scale: Tensor) -> dict[str, Tensor]:
+        found = self.block(self.embed(ids) * scale)
+        return {"logits": found.sum() if isinstance(found, Tensor) else torch.zeros(())}
+
+
+class Wrapped(nn.Module):
+    """A linear layer whose output comes as a tensor, a tuple or a mapping."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.linear(x)
+        return {"tensor": y, "tuple": (y, None), "mapping": {"none": None, "state": y}, "text": "y"}[
+            self.kind
+        ]
+
+
+@pytest.mark.parametrize("kind", ["tensor", "tuple", "mapping"])
+@pytest.mark.parametrize("form", [dict, tuple])
+def test_tokens_have_a_map_in_any_form_of_batch_and_output(kind: str, form: type) -> None:
+    torch.manual_seed(0)
+    student, teacher = Tokens(kind), Tokens("tensor")
+    named = {"ids": torch.arange(10).reshape(2, 5), "scale": torch.tensor(2.0)}
+    batch: Any = named if form is dict else tuple(named.values())
+    transfer = AttentionTransfer(student, teacher, taps=["block"], beta=1.0, example=batch)
+    student(**named)
+    loss, output = transfer(batch)
+    maps = []
+    for model in (student, teacher):
+        squares = (model.block.linear(model.embed(named["ids"]) * 2) ** 2).mean(dim=2)  # (B, T)
+        maps.append(squares / squares.norm(dim=1, keepdim=True))
+    torch.testing.assert_close(loss, 3 * F.mse_loss(*maps))
+    loss.backward()
+    assert output.keys() == {"logits"}
+
+
+def test_what_has_no_map_is_named() -> None:
+    with pytest.raises(ValueError, match=r"an activation of \(2, 3\) has no map"):
+        attention_map(torch.zeros(2, 3))
+    named = {"ids": torch.zeros(1, 2, dtype=torch.long), "scale": torch.tensor(1.0)}
+    student = Tokens("text")
+    transfer = AttentionTransfer(student, Tokens("tensor"), taps=["block"])
+    student(**named)
+    with pytest.raises(ValueError, match="the student at 'block' gave a str without a tensor"):
+        transfer(named)
+    shorter = Tokens("tensor")
+    transfer = AttentionTransfer(shorter, Tokens("tensor"), taps=["block"])
+    shorter(named["ids"][:, :1], named["scale"])
+    with pytest.raises(ValueError, match=r"the student's map is \(1, 1\), the teacher's \(1, 2\)"):
+        transfer(named)
 
 
 def test_a_substituted_student_is_tapped_by_the_same_paths() -> None:
@@ -150,14 +232,6 @@ def test_no_taps_and_nothing_to_find_them_with_is_an_error() -> None:
         AttentionTransfer(network(1), network(2), taps=[])
     with pytest.raises(ValueError, match="give the taps, or an example"):
         AttentionTransfer(network(1), network(2))
-
-
-def test_close_removes_the_hooks() -> None:
-    student, teacher = network(1), network(2)
-    transfer = AttentionTransfer(student, teacher, taps=TAPS)
-    assert sum(len(module._forward_hooks) for module in student.modules()) == 3
-    transfer.close()
-    assert not any(module._forward_hooks for model in (student, teacher) for module in model.modules())
 
 
 @pytest.mark.parametrize("temperature", [1.0, 4.0])

@@ -11,11 +11,11 @@ from torch import nn
 
 import understudy as us
 from understudy.distil.decay import Policy, Scope, weight_decay_groups
-from understudy.layers.layer import Layer
-from understudy.planning.plan import Spatial
+from understudy.layers import Layer
+from understudy.planning.request import Spatial
 
-NAMES = list(us.transforms())
-SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
+NAMES = us.list_transforms()
+SPATIAL: tuple[Spatial, ...] = ("separable", "unfolded")
 DECAY = 5e-4
 
 

@@ -246,7 +246,7 @@ def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
     ("changes", "message"),
     [
         ({"student": []}, "a grid has no key 'student'.*'students'"),
-        ({"recipe": "demoo"}, "no recipe 'demoo'.* did you mean demo?"),
+        ({"recipe": "demoo"}, "no recipe 'demoo'.* did you mean 'demo'"),
         ({"settings": {"epoch": 3}}, r"\[settings\]: no setting 'epoch'.*'epochs'"),
         ({"settings": {"epochs": 0}}, "epochs is 0, below 1"),
         (
@@ -318,7 +318,7 @@ def test_a_file_is_read_or_refused_by_its_name(tmp_path: Path) -> None:
     path.write_text("[settings]\nepochs = 3\n")
     with pytest.raises(GridError, match=r"own.toml: a grid needs a recipe"):
         load_grid(path)
-    with pytest.raises(GridError, match=r"no grid 'paper_wrn_2810' .*did you mean paper_wrn_28_10\?"):
+    with pytest.raises(GridError, match=r"no grid 'paper_wrn_2810' .*did you mean 'paper_wrn_28_10'"):
         load_grid("paper_wrn_2810")
     with pytest.raises(GridError, match="nor such a file"):
         load_grid(tmp_path / "none.toml")

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import understudy as us
-from understudy.networks import nets
-from understudy.networks.models import UnknownModelError
+from understudy import UnknownModelError
+from understudy.networks import models, nets
 
 # ---- built in --------------------------------------------------------------------------------------------
 
@@ -125,6 +125,27 @@ def test_a_library_that_is_not_installed_is_an_error_that_names_the_extra(
         us.create_model(name)
 
 
+def test_builds_that_do_not_fit_are_named_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> None:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr("understudy.networks.models.importlib.import_module", fail)
+    for library in ("torchvision", "timm"):  # which imports it
+        with pytest.raises(
+            ImportError, match=r"torchvision .* do not fit \(operator .*: their builds"
+        ) as caught:
+            us.create_model(f"{library}:resnet18")
+        assert torch.__version__ in str(caught.value)
+        assert "understudy[" not in str(caught.value)
+
+
+def test_only_built_in_networks_are_made_without_weights() -> None:
+    with models.weightless("wrn_10_1"):
+        assert us.create_model("wrn_10_1").get_parameter("head.weight").is_meta
+    with models.weightless("torch.nn:Linear"):
+        assert not us.create_model("torch.nn:Linear", in_features=1, out_features=1).weight.is_meta
+
+
 # ---- factories -------------------------------------------------------------------------------------------
 
 
@@ -143,13 +164,26 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "def fails():\n    raise RuntimeError('out of luck')\n"
     )
     (package / "broken.py").write_text("import no_such_dependency\n")
+    (package / "torn.py").write_text("def perceptron(:\n")
+    (package / "beside.py").write_text("from widths import WIDTH\nfrom nets import perceptron\n"
+                                       "def make():\n    return perceptron(WIDTH)\n")  # fmt: skip
+    (package / "widths.py").write_text("WIDTH = 3\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.usefixtures("mine")
 def test_a_factory_is_called_with_the_options() -> None:
     assert us.create_model("mine.nets:perceptron").get_parameter("0.weight").shape == (8, 4)
     assert us.create_model("mine.nets:perceptron", width=5).get_parameter("0.weight").shape == (5, 4)
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_factory_may_lie_in_a_file_and_use_what_lies_beside_it() -> None:
+    before = list(sys.path)
+    assert us.create_model("./mine/nets.py:perceptron", width=5).get_parameter("0.weight").shape == (5, 4)
+    assert us.create_model("mine/beside.py:make").get_parameter("0.weight").shape == (3, 4)
+    assert sys.path == before
 
 
 def test_a_class_is_a_factory_too() -> None:
@@ -162,12 +196,16 @@ def test_a_class_is_a_factory_too() -> None:
     [
         ("nowhere.nets:perceptron", "no module 'nowhere.nets' for 'nowhere.nets:perceptron'"),
         ("mine.nests:perceptron", "no module 'mine.nests' for 'mine.nests:perceptron'"),
-        ("mine.nets:perceptrons", r"mine.nets:perceptrons does not exist \(did you mean perceptron\?\)"),
+        ("mine.nets:perceptrons", r"mine.nets:perceptrons does not exist \(did you mean 'perceptron'"),
         ("mine.nets:number", "mine.nets:number gave a int, not a torch.nn.Module"),
         ("mine.nets:constant", "mine.nets:constant is no function or class"),
         ("mine.broken:perceptron", "no_such_dependency"),
         (":perceptron", "perceptron"),
         (".nets:perceptron", "perceptron"),
+        ("./mine/nest.py:perceptron", "no file .*nest.py for"),
+        ("mine/nets.py:perceptrons", "did you mean 'perceptron'"),
+        ("mine/broken.py:perceptron", "broken.py cannot be imported: No module named 'no_such_dependency'"),
+        ("mine/torn.py:perceptron", "torn.py cannot be imported: .*line 1"),
     ],
 )
 def test_a_factory_that_is_none_is_refused_and_named(name: str, words: str) -> None:

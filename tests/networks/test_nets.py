@@ -12,12 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from understudy.networks import nets
 from understudy.networks.nets.darts import (
     DARTS_V2,
-    Cell,
     Darts,
+    DartsCell,
     DepthwiseSeparable,
     FactorizedReduction,
-    drop_path,
 )
+from understudy.networks.nets.drop_path import DropPath
 from understudy.networks.nets.resnet import BasicBlock, BottleneckResNet, CifarResNet
 from understudy.networks.nets.wide_resnet import WideBlock, WideResNet
 
@@ -215,7 +215,7 @@ def test_auxiliary_head_reads_the_second_reduction() -> None:
 
 def test_drop_path_drops_whole_samples_and_keeps_the_expectation() -> None:
     torch.manual_seed(0)
-    dropped = drop_path(torch.ones(20_000, 2, 1, 1), 0.25)
+    dropped = DropPath(0.25)(torch.ones(20_000, 2, 1, 1))
     torch.testing.assert_close(dropped[dropped > 0], torch.full_like(dropped[dropped > 0], 1 / 0.75))
     assert torch.equal(dropped[:, 0], dropped[:, 1])
     assert dropped.mean().item() == pytest.approx(1.0, abs=0.02)
@@ -223,12 +223,19 @@ def test_drop_path_drops_whole_samples_and_keeps_the_expectation() -> None:
 
 def test_drop_path_leaves_identity_skips_alone() -> None:
     torch.manual_seed(0)
-    cell = Cell(DARTS_V2.normal, 3, 3, 2, reduction=False, reduction_previous=False)
+    cell = DartsCell(DARTS_V2.normal, 3, 3, 2, False, False, drop_path=1 - 1e-9)
     x = torch.randn(2, 3, 4, 4)
-    node2, node3, node4, node5 = cell(x, x, 1 - 1e-9).split(2, dim=1)
+    node2, node3, node4, node5 = cell(x, x).split(2, dim=1)
     assert not torch.cat([node2, node3]).any()
     assert torch.equal(node4, cell.preprocess0(x))
     assert torch.equal(node5, cell.preprocess0(x))
+
+
+def set_drop_path(model: nn.Module, probability: float) -> None:
+    found = [module for module in model.modules() if isinstance(module, DropPath)]
+    assert found
+    for module in found:
+        module.probability = probability
 
 
 def test_drop_path_acts_in_training_and_not_in_eval() -> None:
@@ -236,11 +243,11 @@ def test_drop_path_acts_in_training_and_not_in_eval() -> None:
     model = Darts(channels=2, cells=3)
     images = torch.randn(4, 3, 8, 8)
     never_dropped = model.eval()(images)
-    model.drop_path_probability = 0.5
+    set_drop_path(model, 0.5)
     assert torch.equal(model(images), never_dropped)
     model.train()
     assert not torch.equal(model(images), model(images))
-    model.drop_path_probability = 0.0
+    set_drop_path(model, 0.0)
     assert torch.equal(model(images), model(images))
 
 
@@ -352,10 +359,8 @@ def test_illegal_size_is_refused_by_its_value(
 def test_illegal_drop_path_probability_is_refused_at_once_and_when_ramped(probability: float) -> None:
     with pytest.raises(ValueError, match=r"not in \[0, 1\)"):
         Darts(drop_path=probability)
-    model = Darts(channels=1, cells=3).train()
-    model.drop_path_probability = probability
     with pytest.raises(ValueError, match=r"not in \[0, 1\)"):
-        model(torch.randn(2, 3, 8, 8))
+        set_drop_path(Darts(channels=1, cells=3), probability)
 
 
 def test_darts_refuses_an_image_that_does_not_halve_twice() -> None:

@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import random
 import warnings
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import understudy as us
+from snapshots import snapshot
 from understudy.planning.sites import Site
-
-
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """All that looking at a network must leave alone, the three global random states included."""
-
-    modules: dict[str, int]
-    tensors: dict[str, int]
-    values: dict[str, bytes]
-    training: dict[str, bool]
-    grads: dict[str, bool]
-    hooks: dict[str, list[int]]
-    random: tuple[bytes, object, str]
-
-
-def snapshot(model: nn.Module) -> Snapshot:
-    """What `model` is now."""
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return Snapshot(
-        modules={path: id(module) for path, module in model.named_modules(remove_duplicate=False)},
-        tensors={name: id(tensor) for name, tensor in tensors},
-        values={
-            name: b""
-            if t.is_meta
-            else t.detach().clone().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            for name, t in tensors
-        },
-        training={path: module.training for path, module in model.named_modules()},
-        grads={name: parameter.requires_grad for name, parameter in model.named_parameters()},
-        hooks={
-            path: [id(hook) for kind in kinds for hook in vars(module)[kind].values()]
-            for path, module in model.named_modules()
-        },
-        random=(torch.get_rng_state().numpy().tobytes(), random.getstate(), repr(np.random.get_state())),
-    )
 
 
 class Small(nn.Module):
@@ -350,6 +312,60 @@ def test_a_pattern_for_a_misspelt_type_names_the_type() -> None:
         us.sites(Small(), include=["linear"])
 
 
+def test_a_layer_that_is_named_and_cannot_be_substituted_is_an_error_with_the_reason() -> None:
+    words = r"include pattern 'block.2' names only what cannot be substituted \(block.2: already depthwise\)"
+    with pytest.raises(ValueError, match=words):
+        us.sites(Small(), include=["block.2", "Conv2d"])
+    assert "block.0" in chosen(Small(), include=["Conv2d"])
+
+
+def test_what_is_wanted_may_be_said_by_a_function_of_the_site() -> None:
+    found = us.sites(Small(), include=lambda site: site.params > 500)
+    assert [site.path for site in found.chosen] == ["block.0", "block.4"]
+    assert found.include == ("block.0", "block.4")
+
+
+class Casting(nn.Linear):
+    """As timm's and several of transformers' linear layers do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
+
+
+class ByHand(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T + self.bias
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class Shifted(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1
+
+
+class NoisyInTraining(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(nn.functional.dropout(x, training=self.training))
+
+
+@pytest.mark.parametrize("subclass", [Casting, ByHand])
+def test_a_subclass_that_only_casts_or_passes_through_is_a_site(subclass: type[nn.Linear]) -> None:
+    model = nn.Sequential(subclass(16, 16), nn.Linear(16, 4))
+    assert chosen(model, include=[subclass.__name__]) == ["0"]
+    x = torch.randn(3, 16)
+    student = us.substitute(model, us.plan(model, "low_rank", knob=7, include=["0"]))
+    assert not torch.equal(student(x), model(x))
+
+
+@pytest.mark.parametrize("subclass", [Doubled, Shifted, NoisyInTraining])
+def test_a_subclass_that_computes_anything_else_is_passed_over(subclass: type[nn.Linear]) -> None:
+    assert reason(subclass(4, 4)) == f"{subclass.__name__} computes in its own way"
+
+
 @pytest.mark.parametrize("word", ["include", "exclude"])
 def test_a_pattern_in_place_of_a_list_is_refused_with_the_list_to_write(word: str) -> None:
     with pytest.raises(TypeError, match=rf"{word} is 'stem'; give a list of patterns: \['stem'\]"):
@@ -449,8 +465,8 @@ def test_looking_works_without_weights() -> None:
 def test_the_sites_print_as_a_table_with_every_reason() -> None:
     text = str(us.sites(Small(), IMAGE))
     lines = text.splitlines()
-    assert "module" in lines[1]
-    assert "substituted" in lines[1]
+    assert "module" in lines[0]
+    assert "substituted" in lines[0]
     assert any(
         "block.4" in line and "3×1 24 → 12" in line and "864" in line and "yes" in line for line in lines
     )

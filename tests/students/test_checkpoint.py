@@ -12,15 +12,15 @@ import pytest
 import safetensors.torch
 import torch
 from safetensors import safe_open
-from test_sites import snapshot
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.planning.plan import Spatial
+from snapshots import snapshot
+from understudy.planning.request import Spatial
 from understudy.students import file as checkpoint
 from understudy.transforms import Hashed
 
-NAMES = list(us.transforms())
+NAMES = us.list_transforms()
 SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
 
 
@@ -280,9 +280,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    header = json.dumps({"version": 2, "layers": [], "aliases": {}})
+    header = json.dumps({"version": 3, "layers": [], "aliases": {}})
     safetensors.torch.save_file(Small().state_dict(), tmp_path / "later", metadata={"understudy": header})
-    with pytest.raises(ValueError, match="later has version 2; this understudy reads version 1"):
+    with pytest.raises(ValueError, match="later has version 3; this understudy reads version 2"):
         us.load(tmp_path / "later", Small())
 
 
@@ -293,9 +293,9 @@ def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
         "no json",
         "[]",
         "{}",
-        '{"version": 1}',
-        '{"version": 1, "layers": [{}], "aliases": {}}',
-        '{"version": 1, "layers": [], "aliases": {"a": "b"}}',
+        '{"version": 2}',
+        '{"version": 2, "layers": [{}], "aliases": {}}',
+        '{"version": 2, "layers": [], "aliases": {"a": "b"}}',
     ],
 )
 def test_a_broken_header_is_refused_and_the_file_named(header: str, tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_sites import snapshot
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import understudy as us
+from snapshots import snapshot
 
-NAMES = list(us.transforms())
+NAMES = us.list_transforms()
 
 
 class Small(nn.Module):

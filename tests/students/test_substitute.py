@@ -10,24 +10,26 @@ import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
-from test_sites import snapshot
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import understudy as us
-from understudy.layers.layer import Conv, Layer, Linear, SeparableConv
-from understudy.planning.plan import Plan, Spatial, Spec
+from snapshots import snapshot
+from understudy.layers import Conv, Layer, Linear, SeparableConv
+from understudy.layers.replacement import Spec
+from understudy.planning.plan import Plan
+from understudy.planning.request import Spatial
 from understudy.students.substitute import separate
 
-NAMES = list(us.transforms())
-SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
+NAMES = us.list_transforms()
+SPATIAL: tuple[Spatial, ...] = ("separable", "unfolded")
 
 
 class Small(nn.Module):
@@ -83,7 +85,7 @@ def with_knobs(plan: Plan, knob: Callable[[int, int], int]) -> Plan:
     """The plan with knobs of our own, also such as cost more than the dense layer; in × out → knob."""
     layers = [
         dataclasses.replace(
-            layer, spec=Spec(plan.transform, knob(layer.matrix_in_features, layer.out_features))
+            layer, spec=Spec(plan.request.label, knob(layer.matrix_in_features, layer.out_features))
         )
         for layer in plan.layers
     ]
@@ -176,7 +178,7 @@ def test_in_place_changes_nothing_when_a_transform_fails_half_way(monkeypatch: p
         if self.out_features == 16 and self.in_features == 12:
             raise RuntimeError("the decomposition did not converge")
 
-    monkeypatch.setattr(us.transforms()["low_rank"], "project_", fail)
+    monkeypatch.setattr(us.get_transform("low_rank"), "project_", fail)
     with pytest.raises(RuntimeError, match="did not converge"):
         us.substitute_(model, plan)
     assert snapshot(model) == before
@@ -827,7 +829,7 @@ def test_a_plan_with_an_illegal_knob_is_refused_before_anything_is_made() -> Non
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own
-@pytest.mark.parametrize("name", list(us.transforms()))
+@pytest.mark.parametrize("name", us.list_transforms())
 def test_a_compiled_student_takes_batches_of_any_size_in_one_graph(name: str) -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10))
     plan = us.plan(model, name, scale=0.2)

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.layers.layer import stand_ins
-from understudy.train import DivergedError, Recipe, Run, train
+from understudy.layers import stand_ins
+from understudy.train import DivergedError, Job, Recipe, Run, train
 from understudy.train.processes import Processes, join, leave
 from understudy.train.trainer import Progress, Trainer
 
@@ -63,11 +63,20 @@ def free_port() -> int:
         return port
 
 
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes leave, started once for all tests."""
+    folder = tmp_path_factory.mktemp("together")
+    mp.spawn(work, args=(str(folder), free_port()), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
+    return folder
+
+
 def work(rank: int, folder: str, port: int) -> None:
-    """One of two processes: a whole run, one that is stopped and taken up, one that diverges in the other."""
+    """One of two processes: gradients, a whole run, one stopped and taken up, one that diverges."""
     torchrun(rank, port)
     try:
         recipe, runs = Recipe().replaced(SETTINGS), Path(folder)
+        save_gradients(rank, runs)
         train(recipe, runs / "whole")
         with pytest.raises(StoppedError):
             train(recipe, runs / "cut", watch=stop)
@@ -91,18 +100,17 @@ def spoil(rank: int) -> None:
     Trainer.step = step  # type: ignore[method-assign, assignment]
 
 
-def test_two_processes_write_once_resume_with_the_same_bits_and_diverge_together(tmp_path: Path) -> None:
-    mp.spawn(work, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
+def test_two_processes_write_once_resume_with_the_same_bits_and_diverge_together(together: Path) -> None:
     left = []
     for name in ("whole", "cut"):
-        run = Run.read(tmp_path / name)
+        run = Run.read(together / name)
         assert run.status == "finished"
         assert [record["epoch"] for record in run.metrics()] == [0, 1]
         metrics = [{k: v for k, v in record.items() if k != "seconds"} for record in run.metrics()]
         left.append((metrics, (run.folder / "model.safetensors").read_bytes()))
     assert left[0] == left[1]
-    assert Run.read(tmp_path / "diverged").status == "diverged"
-    reason = json.loads((tmp_path / "diverged" / "status.json").read_text())["reason"]
+    assert Run.read(together / "diverged").status == "diverged"
+    reason = json.loads((together / "diverged" / "status.json").read_text())["reason"]
     assert reason == "the loss is nan at step 0; in another process"
 
 
@@ -138,7 +146,10 @@ def gradients(transform: str, processes: Processes, **changes: Any) -> dict[str,
     assert list(stand_ins(student)), f"{transform} stands in for nothing here"
     recipe = Recipe().replaced({"learning_rate": 0.1} | changes)
     with_teacher = teacher if recipe.attention or recipe.distillation else None
-    trainer = Trainer(recipe, student, with_teacher, processes, example)
+    job = Job(
+        model=student, teacher=with_teacher, batches=[], settings=recipe, example=example, processes=processes
+    )
+    trainer = Trainer(job, len(BATCHES))
     trainer.begin(0)
     progress = Progress()
     found = {}
@@ -156,16 +167,12 @@ def gradients(transform: str, processes: Processes, **changes: Any) -> dict[str,
 LOSSES = {"attention": 10.0, "taps": ["strided", "pointwise"], "distillation": 0.5}
 
 
-def work_on_gradients(rank: int, folder: str, port: int) -> None:
-    """One of two processes: its gradients with every transform."""
-    torchrun(rank, port)
+def save_gradients(rank: int, folder: Path) -> None:
+    """The gradients of this process with every transform."""
     processes = join("cpu")
-    try:
-        for name in us.transforms():
-            save_file(gradients(name, processes), Path(folder) / f"{name}-{rank}.safetensors")
-        save_file(gradients("low_rank", processes, **LOSSES), Path(folder) / f"losses-{rank}.safetensors")
-    finally:
-        leave()
+    for name in us.list_transforms():
+        save_file(gradients(name, processes), folder / f"{name}-{rank}.safetensors")
+    save_file(gradients("low_rank", processes, **LOSSES), folder / f"losses-{rank}.safetensors")
 
 
 def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
@@ -174,16 +181,15 @@ def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     return max(float((ours[key] - theirs[key]).norm() / theirs[key].norm()) for key in ours)
 
 
-def test_two_processes_have_the_gradients_of_one_with_every_transform(tmp_path: Path) -> None:
-    mp.spawn(work_on_gradients, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
+def test_two_processes_have_the_gradients_of_one_with_every_transform(together: Path) -> None:
     alone = Processes(0, 1, torch.device("cpu"))
-    wanted = {name: gradients(name, alone) for name in us.transforms()}
+    wanted = {name: gradients(name, alone) for name in us.list_transforms()}
     wanted["losses"] = gradients("low_rank", alone, **LOSSES)
     wrong = {}
     for name, expected in wanted.items():
         allowed = 1e-5 if name == "losses" else 1e-12  # the losses of a teacher are taken in float32
         for rank in (0, 1):
-            error = distance(load_file(tmp_path / f"{name}-{rank}.safetensors"), expected)
+            error = distance(load_file(together / f"{name}-{rank}.safetensors"), expected)
             if not error < allowed:
                 wrong[f"{name}, process {rank}"] = error
     assert not wrong

@@ -32,7 +32,7 @@ def textbook_riffle(width: int) -> Tensor:
 
 def generic(in_features: int, out_features: int, layers: int) -> Acdc:
     """Diagonals without structure."""
-    acdc = Acdc(in_features, out_features, layers, path="structured", dtype=torch.float64)
+    acdc = Acdc(in_features, out_features, layers, dtype=torch.float64)
     generator = torch.Generator().manual_seed(layers)
     with torch.no_grad():
         for diagonal in (acdc.a, acdc.d):

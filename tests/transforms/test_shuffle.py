@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from understudy.layers import Conv, Execution
 from understudy.layers.geometry import Geometry
-from understudy.layers.layer import Conv
 from understudy.transforms import Shuffle
 
 SHAPES = ((12, 12, 3), (24, 48, 6), (48, 24, 2), (7, 5, 1), (16, 64, 8), (32, 32, 1))
@@ -38,20 +38,21 @@ def published_layers(shuffle: Shuffle) -> nn.Sequential:
 def test_shuffle_equals_two_grouped_convolutions_with_a_channel_shuffle(
     in_features: int, out_features: int, groups: int
 ) -> None:
-    shuffle = Shuffle(in_features, out_features, groups, path="structured", dtype=torch.float64)
+    shuffle = Shuffle(in_features, out_features, groups, dtype=torch.float64)
     images = normal(2, in_features, 3, 5)
     expected = published_layers(shuffle)(images)
-    torch.testing.assert_close(shuffle(images.movedim(1, -1)).movedim(-1, 1), expected)
-    torch.testing.assert_close(
-        shuffle.structured_columns(images.flatten(2)).reshape(expected.shape), expected
-    )
+    state = shuffle.prepare("B1,P,B2")
+    torch.testing.assert_close(shuffle.apply_rows(state, images.movedim(1, -1)).movedim(-1, 1), expected)
+    columns = shuffle.apply_columns(state, images.flatten(2))
+    torch.testing.assert_close(columns.reshape(expected.shape), expected)
     torch.testing.assert_close(torch.einsum("oi,bihw->bohw", shuffle.matrix(), images), expected)
 
 
 @pytest.mark.parametrize(("in_features", "out_features", "groups"), SHAPES)
 def test_channels_last_and_contiguous_images_agree(in_features: int, out_features: int, groups: int) -> None:
-    shuffle = Shuffle(in_features, out_features, groups, path="structured", dtype=torch.float64)
+    shuffle = Shuffle(in_features, out_features, groups, dtype=torch.float64)
     layer = Conv(shuffle, Geometry.pointwise(2))
+    layer.execution = Execution(order="B1,P,B2")
     results = []
     for layout in (torch.contiguous_format, torch.channels_last):
         images = normal(2, in_features, 3, 5).contiguous(memory_format=layout).requires_grad_()

@@ -223,15 +223,19 @@ def test_tucker_is_the_sum_its_docstring_states(in_features: int, out_features: 
 
 
 @pytest.mark.parametrize("transform", [TensorTrain, Tucker])
-@given(small, small, fractions, st.integers(1, 200))
-@settings(deadline=None, max_examples=40)
+@given(small, small, fractions)
+@settings(deadline=None, max_examples=30)
 def test_every_order_gives_the_same_map(
-    transform: type[ThreeWay], in_features: int, out_features: int, fraction: float, vectors: int
+    transform: type[ThreeWay], in_features: int, out_features: int, fraction: float
 ) -> None:
     knob = knob_of(transform, in_features, out_features, fraction)
-    built = transform(in_features, out_features, knob, path="structured", dtype=torch.float64)
-    x = torch.randn(vectors, in_features, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(built(x), x @ built.matrix().T)
+    built = transform(in_features, out_features, knob, dtype=torch.float64)
+    x = torch.randn(3, in_features, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = x @ built.matrix().T
+    for order in built.legal_orders:
+        state = built.prepare(order.name)
+        torch.testing.assert_close(built.apply_rows(state, x), expected)
+        torch.testing.assert_close(built.apply_columns(state, x.T[None])[0].T, expected)
 
 
 def unfolding(transform: ThreeWay, matrix: Tensor, mode: int) -> Tensor:

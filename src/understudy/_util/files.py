@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import hashlib
+import importlib
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+
+def _optional(module: str) -> Any:
+    """A module of one platform, or None on the others."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
+
+
+_fcntl, _msvcrt = _optional("fcntl"), _optional("msvcrt")  # POSIX; Windows
 
 
 @contextmanager
@@ -23,7 +35,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        with temporary.open("rb") as written:
+        with temporary.open("r+b") as written:  # Windows flushes only what may be written
             os.fsync(written.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(target)
@@ -47,13 +59,22 @@ def _umask() -> int:
 def lock(stream: TextIO, *, shared: bool = False) -> bool:
     """Lock an open file until it is closed; False where another process holds it.
 
-    Where locks do not work at all, as on some network disks, the OSError says so.
+    Windows knows no shared locks: there `shared` asks for the file alone, too. Where locks do not work at
+    all, as on some network disks, the OSError says so.
     """
     try:
-        fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        if _fcntl is not None:
+            _fcntl.flock(stream, (_fcntl.LOCK_SH if shared else _fcntl.LOCK_EX) | _fcntl.LOCK_NB)
+        elif _msvcrt is not None:
+            stream.seek(0)
+            _msvcrt.locking(stream.fileno(), _msvcrt.LK_NBLCK, 1)
+        else:
+            raise OSError(errno.ENOSYS, "this Python has neither fcntl nor msvcrt")
     except BlockingIOError:
         return False
     except OSError as error:
+        if _fcntl is None and error.errno in (errno.EACCES, errno.EDEADLK):  # how msvcrt says "held"
+            return False
         raise OSError(error.errno, f"{stream.name} cannot be locked: {error.strerror}") from error
     return True
 

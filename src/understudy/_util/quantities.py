@@ -72,3 +72,9 @@ def format_share(part: int | None, whole: int | None) -> str:
         return "–"
     share = 100 * part / whole
     return f"{share:.1f} %" if share >= 1 else f"{share:.2g} %"
+
+
+def format_shape(kernel: tuple[int, ...], in_features: int, out_features: int) -> str:
+    """`3×3 160 → 320` or `512 → 10`."""
+    window = "×".join(map(str, kernel)) + " " if kernel else ""
+    return f"{window}{in_features} → {out_features}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from .nearest import hint
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,9 +37,9 @@ def read_toml(kind: Kind, name: str | Path) -> dict[str, Any]:
     elif path.suffix == ".toml" and path.is_file():
         text = path.read_text(encoding="utf-8")
     else:
-        near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"no {kind} {str(name)!r} among {', '.join(names)}, nor such a file{hint}")
+        raise ValueError(
+            f"no {kind} {str(name)!r} among {', '.join(names)}, nor such a file{hint(str(name), names)}"
+        )
     try:
         return dict(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

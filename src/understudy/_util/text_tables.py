@@ -1,39 +1,137 @@
-"""Tables for a terminal, shared by `print(plan)` and the command."""
+"""Tables for a terminal, a pipe and a notebook, shared by `print(plan)` and the command."""
 
 from __future__ import annotations
 
+import dataclasses
+import html
 import io
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table as RichTable
+
+_UNBOUNDED = 100_000  # columns of a pipe, which has no edge to wrap at
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Named columns, those of numbers marked by a leading `>`, and rows of text.
+
+    Where there is too little room the `yielding` columns leave, in their order; a `note` is then written
+    below the table. The first column is never broken.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+    caption: str = ""
+    yielding: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return plain_text(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        gone: tuple[str, ...] = ()
+        while self._width(gone) > options.max_width and len(gone) < len(self.yielding):
+            gone = self.yielding[: len(gone) + 1]
+        yield self._rich(gone)
+        notes = [name for name in gone if name == "note"]
+        for row in self.rows if notes else ():
+            note = row[self._names.index("note")]
+            if note:
+                yield f"  {_escaped(row[0])}: {_escaped(note)}"
+        for line in self.caption.splitlines():
+            yield f"[italic]{_escaped(line)}[/]"
+
+    @property
+    def _names(self) -> list[str]:
+        return [column.removeprefix(">") for column in self.columns]
+
+    def _kept(self, gone: Sequence[str]) -> list[int]:
+        return [number for number, name in enumerate(self._names) if name not in gone]
+
+    def _width(self, gone: Sequence[str]) -> int:
+        """Columns of a terminal that the table takes if nothing is wrapped."""
+        from rich.cells import cell_len
+
+        table = [self._names, *self.rows]
+        return sum(3 + max(cell_len(row[number]) for row in table) for number in self._kept(gone)) + 1
+
+    def _rich(self, gone: Sequence[str]) -> RichTable:
+        from rich import box
+        from rich.cells import cell_len
+        from rich.table import Table as RichTable
+
+        made = RichTable(title=_escaped(self.title) or None, box=box.SIMPLE_HEAD, title_justify="left")
+        kept = self._kept(gone)
+        for number in kept:
+            right = self.columns[number].startswith(">")
+            widest = max(cell_len(row[number]) for row in [self._names, *self.rows])
+            made.add_column(
+                self._names[number],
+                justify="right" if right else "left",
+                no_wrap=right or number == 0,
+                min_width=widest if number == 0 else None,
+                overflow="fold",
+            )
+        for row in self.rows:
+            made.add_row(*(_escaped(row[number]) for number in kept))
+        return made
+
+    def html(self) -> str:
+        """The table as HTML, for a notebook."""
+        styles = [' style="text-align: right"' if column.startswith(">") else "" for column in self.columns]
+        heads = "".join(f"<th{s}>{html.escape(n)}</th>" for n, s in zip(self._names, styles, strict=True))
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td{s}>{html.escape(cell)}</td>" for cell, s in zip(row, styles, strict=True))
+            + "</tr>"
+            for row in self.rows
+        )
+        caption = "<br>".join(html.escape(line) for line in self.caption.splitlines())
+        return (
+            f"<p><strong>{html.escape(self.title)}</strong></p>"
+            f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table><p>{caption}</p>"
+        )
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", caption: str = ""
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str = "",
+    caption: str = "",
+    yielding: Sequence[str] = (),
 ) -> Table:
-    """A table whose columns marked with a leading `>` are aligned to the right."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    made = Table(title=escape(title) or None, caption=escape(caption) or None, box=box.SIMPLE_HEAD)
-    made.title_justify = made.caption_justify = "left"
-    for column in columns:
-        right = column.startswith(">")
-        made.add_column(
-            column.lstrip(">"), justify="right" if right else "left", no_wrap=right, overflow="fold"
-        )
-    for row in rows:
-        made.add_row(*(escape(cell) for cell in row))
-    return made
+    """A table of any sequences."""
+    return Table(tuple(columns), tuple(tuple(row) for row in rows), title, caption, tuple(yielding))
 
 
-def render(made: Table, width: int = 140) -> str:
-    """The table as plain text."""
+def plain_text(what: object) -> str:
+    """What rich can print, as text: as wide as the terminal or COLUMNS says, else as wide as it is."""
     from rich.console import Console
 
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(made)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).rstrip("\n")
+    Console(file=stream, width=output_width(), color_system=None).print(what, highlight=False)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n")
+
+
+def output_width() -> int:
+    """How wide lines may be: COLUMNS, or the terminal's width, or without bounds in a pipe or a file."""
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdigit() and int(stated) > 0:
+        return int(stated)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # no terminal, or no real file behind stdout
+        return _UNBOUNDED
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from understudy import __version__
+from understudy._util.text_tables import plain_text
 
 app = typer.Typer(
     help="Replace the linear parts of a network by structured stand-ins; count truthfully what they cost; "
@@ -33,9 +34,17 @@ def _version(
 def show(what: Any) -> None:
     """Print a table or a text."""
     console = Console()
-    if not console.is_terminal:  # a file or a pipe has no edge to wrap at
-        console = Console(width=160)
-    console.print(what, highlight=False)
+    if console.is_terminal:
+        console.print(what, highlight=False)
+    else:  # a file or a pipe: as wide as it is, or as COLUMNS says, and no line padded
+        typer.echo(plain_text(what))
+
+
+def assignment(given: list[str]) -> str | dict[str, str]:
+    """What `--transform` was given: one NAME for all, or PATTERN=NAME for some."""
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    return pairs("--transform", given)
 
 
 def pairs(flag: str, given: list[str]) -> dict[str, str]:

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
 from torch import nn
 
-from understudy._util.quantities import format_count, format_share
+from understudy._util.files import whole_file
 from understudy._util.text_tables import table
 from understudy.counting.trace import Example
 from understudy.networks import nets
 from understudy.networks.models import create_model, example_input
-from understudy.planning.budget import BudgetError
+from understudy.planning.budget import Budget
+from understudy.planning.compare import Comparison, compare
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
+from understudy.planning.request import Request
 from understudy.planning.sites import sites as find_sites
 from understudy.students.cost import cost as count_cost
 from understudy.students.substitute import substitute
-from understudy.transforms import transforms as known_transforms
+from understudy.transforms import known_transforms
 
-from .common import app, pairs, show
+from .common import app, assignment, pairs, show
 
 
 class SpatialChoice(str, Enum):
-    """The two ways to treat a k×k convolution."""
+    """How a k×k convolution is treated."""
 
+    auto = "auto"
     separable = "separable"
     unfolded = "unfolded"
 
@@ -65,7 +67,13 @@ Exclude = Annotated[
         help="No module whose path or type matches this pattern; may be repeated.", show_default=False
     ),
 ]
-Spatial = Annotated[SpatialChoice, typer.Option(help="How a k×k convolution is substituted.")]
+Spatial = Annotated[
+    SpatialChoice,
+    typer.Option(
+        help="A k×k convolution becomes a depthwise and a structured pointwise one (separable), or keeps its "
+        "shape with a structured weight (unfolded); auto takes the first that can use the whole budget."
+    ),
+]
 
 
 @app.command()
@@ -90,9 +98,13 @@ def sites(model: Model, input: Input = None, include: Include = None, exclude: E
 def plan(
     model: Model,
     transform: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--transform", "-t", help="Which transform; see `understudy transforms`.", show_default=False
+            "--transform",
+            "-t",
+            help="Which transform (see `understudy transforms`), or PATTERN=NAME for the modules that a "
+            "pattern names by path or type, such as 'Linear=shuffle'; may be repeated.",
+            show_default=False,
         ),
     ] = None,
     params: Annotated[
@@ -108,17 +120,19 @@ def plan(
         ),
     ] = None,
     ratio: Annotated[
-        float | None,
-        typer.Option(help="At most this share of the network's parameters, such as 0.1.", show_default=False),
+        str | None,
+        typer.Option(
+            help="At most this share of the network's parameters, such as 0.1 or 10%.", show_default=False
+        ),
     ] = None,
     scale: Annotated[
-        float | None, typer.Option(help="One normalised setting in 0..1 for all layers.", show_default=False)
+        str | None, typer.Option(help="One normalised setting in 0..1 for all layers.", show_default=False)
     ] = None,
     knob: Annotated[
-        int | None, typer.Option(help="One knob (rank, groups, …) for all layers.", show_default=False)
+        str | None, typer.Option(help="One knob (rank, groups, …) for all layers.", show_default=False)
     ] = None,
     all_transforms: Annotated[bool, typer.Option("--all", help="Every transform side by side.")] = False,
-    spatial: Spatial = SpatialChoice.separable,
+    spatial: Spatial = SpatialChoice.auto,
     input: Input = None,
     include: Include = None,
     exclude: Exclude = None,
@@ -134,86 +148,21 @@ def plan(
     """Choose a knob for every layer so that MODEL meets a budget; nothing is trained, no weight is made."""
     if (transform is None) != all_transforms:
         raise ValueError("give either --transform NAME or --all")
+    budget = Budget.of(params=params, mult_adds=mult_adds, ratio=ratio, scale=scale, knob=knob)
+    options = pairs("--option", option or [])
     network, example = _network(model, input)
     survey = find_sites(network, example, include=include, exclude=exclude)
-    wanted: dict[str, Any] = {
-        "params": params,
-        "mult_adds": mult_adds,
-        "ratio": ratio,
-        "scale": scale,
-        "knob": knob,
-        "spatial": spatial.value,
-        "seed": seed,
-        "options": pairs("--option", option or []),
-    }
+    made: Plan | Comparison
     if transform is not None:
-        made = make_plan(survey, transform, **wanted)
-        show(made)
-        if json_file is not None:
-            made.save(json_file)
-        return
-    plans: dict[str, Plan | str] = {}
-    errors = []
-    for name, known in known_transforms().items():
-        own = {key: value for key, value in wanted["options"].items() if key in known.options}
-        try:
-            plans[name] = make_plan(survey, name, **(wanted | {"options": own}))
-        except ValueError as error:
-            plans[name] = str(error)
-            errors.append(error)
-    known_options = {key for known in known_transforms().values() for key in known.options}
-    for key in wanted["options"]:
-        if key not in known_options:
-            raise ValueError(f"no transform has an option {key}")
-    if len(errors) == len(plans) and not any(isinstance(error, BudgetError) for error in errors):
-        raise errors[0]
-    _print_comparison(model, survey.params, survey.mult_adds, plans)
-    if json_file is not None:
-        records = {
-            name: json.loads(p.to_json()) if isinstance(p, Plan) else {"unreachable": p}
-            for name, p in plans.items()
-        }
-        json_file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
-
-
-def _print_comparison(model: str, params: int, mult_adds: int | None, plans: dict[str, Plan | str]) -> None:
-    rows = [("(as it is)", "", f"{params:,}", "100 %", *[format_count(mult_adds)] * 3, "")]
-    for name, made in plans.items():
-        if isinstance(made, str):
-            rows.append((name, "", "", "", "", "", "", made.partition(": ")[2] or made))
-            continue
-        knobs = sorted({layer.spec.knob for layer in made.layers if layer.spec})
-        dense = sum(layer.spec is None for layer in made.layers)
-        rows.append(
-            (
-                name,
-                f"{known_transforms()[name].knob_name} {knobs[0]}…{knobs[-1]}" if knobs else "",
-                f"{made.params:,}",
-                format_share(made.params, params),
-                format_count(made.mult_adds),
-                format_count(made.ideal_mult_adds),
-                format_count(made.matrix_mult_adds),
-                f"{dense} sites left dense" if dense else "",
-            )
-        )
-    show(
-        table(
-            [
-                "transform",
-                "knobs",
-                ">parameters",
-                ">of dense",
-                ">mult-adds",
-                ">ideal",
-                ">dense matrices",
-                "note",
-            ],
-            rows,
-            title=model,
-            caption="mult-adds: as executed for one input, forming matrices included. "
-            "ideal: with that done ahead. dense matrices: had every structured matrix been stored dense.",
-        )
-    )
+        chosen = assignment(transform)
+        request = Request.of(chosen, budget, spatial=spatial.value, options=options, seed=seed)
+        made = make_plan(survey, request=request)
+    else:
+        made = compare(survey, budget=budget, spatial=spatial.value, options=options, seed=seed, name=model)
+    if json_file is not None:  # before it is shown: whoever reads the table may stop reading
+        with whole_file(json_file) as temporary:
+            temporary.write_text(made.to_json(), encoding="utf-8")
+    show(made)
 
 
 @app.command()

@@ -16,21 +16,20 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from understudy._util.quantities import format_count
 from understudy._util.text_tables import table
-from understudy.students.cost import cost
 from understudy.train import (
     Recipe,
     Run,
     RunError,
+    evaluate_trained,
     load_recipe,
-    loop,
     recipe_names,
     recipe_settings,
     settings_by_source,
 )
-from understudy.train.processes import join, leave
+from understudy.train import train as train_recipe
+from understudy.train.processes import leave
 from understudy.train.run import CONFIG
-from understudy.train.settings import REQUEST_KEYS
-from understudy.train.teacher import load_trained, read_inputs
+from understudy.train.teacher import read_inputs
 from understudy.train.trainer import Progress as Position
 
 from .common import app, pairs, show
@@ -122,7 +121,7 @@ def train(
         show(describe(resolved, set(recipe_settings(recipe)), set(changes)))
     try:
         with progress_bar(resolved, silent=not first) as (watch, report):
-            result = loop.train(
+            result = train_recipe(
                 resolved,
                 folder,
                 data_folder=data,
@@ -220,9 +219,6 @@ def progress_bar(recipe: Recipe, *, silent: bool) -> Iterator[tuple[Any, Any]]:
         yield watch, report
 
 
-_OF_THE_NETWORK = {"network", "plan", "request", *REQUEST_KEYS}
-
-
 @app.command()
 def evaluate(
     target: Annotated[
@@ -241,32 +237,25 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Test a trained network on its data set's test images."""
-    changes = pairs("--set", settings or [])
-    if target.is_dir():
-        if recipe is not None:
-            raise ValueError("--recipe is for a file of weights; a run has its own")
-        for key in sorted(changes.keys() & _OF_THE_NETWORK):
-            raise ValueError(f"--set {key} cannot change a network that is trained already")
-        resolved = Run.read(target).recipe.replaced(changes)
-    elif recipe is None:
-        raise ValueError(f"{target} is no run: say which network and data it is for, with --recipe")
-    else:
-        resolved = load_recipe(recipe, changes)
-    place = join(device).device
-    images = loop.load_data(resolved, data, download=download)
-    network = load_trained(target, resolved, len(images.classes)).to(place)
-    errors = loop.evaluate(network, resolved, images, place)
-    price = cost(network, images.example)
-    count = errors["test_images"]
+    tested = evaluate_trained(
+        target,
+        recipe,
+        pairs("--set", settings or []),
+        data_folder=data,
+        download=download,
+        device=device,
+    )
+    errors, count = tested.errors, tested.errors.test_images
     rows = []
-    for name, key in (("top-1", "test_error"), ("top-5", "test_top5_error")):
-        right = round(count * (1 - errors[key] / 100))
-        rows.append((name, f"{errors[key]:.2f} %", f"{100 - errors[key]:.2f} %", f"{right:,} of {count:,}"))
-    show(escape(f"{target} on {resolved.data}"))
+    for name, error in (("top-1", errors.test_error), ("top-5", errors.test_top5_error)):
+        if error is not None:
+            right = round(count * (1 - error / 100))
+            rows.append((name, f"{error:.2f} %", f"{100 - error:.2f} %", f"{right:,} of {count:,}"))
+    show(escape(f"{target} on {tested.recipe.data}"))
     show(table(["", ">error", ">accuracy", ">right"], rows))
     show(
-        f"cross-entropy {errors['test_loss']:.4f}; {price.params:,} parameters, "
-        f"{format_count(price.mult_adds)} mult-adds"
+        f"{tested.recipe.loss.replace('_', '-')} {errors.test_loss:.4f}; "
+        f"{tested.cost.params:,} parameters, {format_count(tested.cost.mult_adds)} mult-adds"
     )
 
 

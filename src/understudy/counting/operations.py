@@ -36,7 +36,7 @@ def mult_adds(operation: OpOverload, args: tuple[Any, ...], result: Any) -> int:
     if not has_rule(operation):
         raise UnknownOperationError(
             f"no mult-add rule for {operation}: give it one with "
-            f"understudy.counting.operations.register(torch.ops.{operation.overloadpacket}, rule)"
+            f"understudy.register_operation(torch.ops.{operation.overloadpacket}, rule)"
         )
     rule = _RULES.get(operation.overloadpacket)
     return 0 if rule is None else rule(args, result)
@@ -47,8 +47,12 @@ def product_mult_adds(operation: OpOverload, result: Any) -> int:
     return result.numel() if operation.overloadpacket in (aten.mul, aten.div) else 0
 
 
-def register(packet: Any, rule: Rule | None = None) -> None:
-    """Count `packet` by `rule(args, result)`, or as free when there is none."""
+def register_operation(packet: Any, rule: Rule | None = None) -> None:
+    """Count an operation by `rule(args, result)`, or as free when there is none.
+
+    >>> import torch
+    >>> register_operation(torch.ops.aten.linalg_lu, lambda args, result: args[0].shape[-1] ** 3 // 3)
+    """
     _RULES[packet] = rule if rule is not None else lambda args, result: 0  # noqa: ARG005
 
 

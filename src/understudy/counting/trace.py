@@ -18,6 +18,7 @@ from understudy.transforms import Transform
 
 from . import operations
 
+# One input, its shape, or several inputs by place or by name.
 Example = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 
@@ -53,6 +54,7 @@ def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
     With `meta=False` the pass runs on a real copy, for networks whose control flow looks at values.
     """
     network = (meta_copy(model) if meta else copy.deepcopy(model)).eval()
+    example = as_inputs(example)
     own = (lambda tensor: tensor.detach().to("meta")) if meta else (lambda tensor: tensor.detach().clone())
     example = tree_map_only(Tensor, own, example)  # a network may write to its input
     tracer = _Tracer(network)
@@ -73,6 +75,21 @@ def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
     return tracer.record
+
+
+def as_inputs(example: Example) -> Example:
+    """An example as a network takes it: a shape becomes zeros, a mapping a plain dictionary."""
+    if isinstance(example, Mapping):  # a tokenizer's output is one too
+        return dict(example)
+    if isinstance(example, tuple | list) and example and all(type(size) is int for size in example):
+        if min(example) < 0:
+            raise ValueError(f"{tuple(example)} is not the shape of an input")
+        return torch.zeros(tuple(example))
+    if not isinstance(example, Tensor | tuple | list):
+        raise TypeError(
+            f"example is a {type(example).__name__}, not a tensor, a shape, or a tuple or dictionary"
+        )
+    return example
 
 
 def _call(network: nn.Module, example: Example) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from understudy._util.factories import FactoryError, call_factory
+from understudy._util.nearest import hint
 
 from .augment import Augment
 from .batches import Batches
@@ -47,14 +49,17 @@ def load(
     std: Sequence[float] | None = None,
     **options: Any,
 ) -> DataSet:
-    """A data set by name: `digits`, `cifar10`, `cifar100`, `imagenet`.
+    """A data set by name: `digits`, `cifar10`, `cifar100`, `imagenet`, or `package.module:factory`.
 
     `digits` comes with scikit-learn. CIFAR is read from `folder`, by default ~/.cache/understudy, where
     `download` puts it; options are `layout`, `base_url`, `partial` and `progress`. `imagenet` is a folder
-    with train/ and val/; options are `size` and `resize`. `mean` and `std` replace those of the data set.
+    with train/ and val/; options are `size` and `resize`. A factory (or `path/to/file.py:factory`) gives a
+    DataSet, such as `Images`; it is called with the options, and with `folder` where one is given. `mean` and
+    `std` replace those of the data set.
     """
     _check_name(name)
-    data = _DATA_SETS[name](None if folder is None else Path(folder).expanduser(), download, **options)
+    make = partial(_from_factory, name) if ":" in name else _DATA_SETS[name]
+    data = make(None if folder is None else Path(folder).expanduser(), download, **options)
     for statistic in (mean, std):
         if statistic is not None and len(statistic) != len(data.mean):
             raise ValueError(f"{len(statistic)} numbers for the {len(data.mean)} channels of {name}")
@@ -75,19 +80,36 @@ class Facts(NamedTuple):
 def facts(name: str, folder: str | Path | None = None) -> Facts:
     """The classes and the image shape of a data set, without reading it; it need not be there.
 
-    `imagenet` has as many classes as `folder` has, where one is given, and otherwise 1,000.
+    `imagenet` has as many classes as `folder` has, where one is given, and otherwise 1,000. A data set from a
+    factory says it itself, once it is made.
     """
     _check_name(name)
+    if ":" in name:
+        made = load(name, folder)
+        return Facts(len(made.classes), made.image_shape)
     if name == "imagenet" and folder is not None:
         return Facts(len(class_names(Path(folder).expanduser() / "train")), _FACTS[name].image_shape)
     return _FACTS[name]
 
 
 def _check_name(name: str) -> None:
-    if name not in _DATA_SETS:
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ValueError(f"no data set {name!r}{hint}; legal are {', '.join(names())}")
+    if name not in _DATA_SETS and ":" not in name:
+        raise ValueError(
+            f"no data set {name!r}{hint(name, names())}; legal are {', '.join(names())} and "
+            "package.module:factory"
+        )
+
+
+def _from_factory(place: str, folder: Path | None, download: bool, **options: Any) -> DataSet:
+    if download:
+        raise ValueError(f"{place} is made by its factory: there is nothing to download")
+    try:
+        made = call_factory(place, **options, **({} if folder is None else {"folder": folder}))
+    except FactoryError as error:
+        raise DataError(f"no data set {place!r}: {error}") from error
+    if not isinstance(made, DataSet):
+        raise DataError(f"{place} gave a {type(made).__name__}, not an understudy.data.DataSet")
+    return made
 
 
 def _digits(folder: Path | None, download: bool) -> Images:
@@ -115,8 +137,8 @@ _DATA_SETS: dict[str, Callable[..., DataSet]] = {
     "imagenet": _imagenet,
 }
 _FACTS = {
-    "cifar10": Facts(10, (3, 32, 32)),
-    "cifar100": Facts(100, (3, 32, 32)),
+    "cifar10": Facts(len(CIFAR10.classes), (3, 32, 32)),
+    "cifar100": Facts(len(CIFAR100.classes), (3, 32, 32)),
     "digits": Facts(10, (3, 8, 8)),
     "imagenet": Facts(1000, (3, 224, 224)),
 }

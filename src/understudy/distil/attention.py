@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +12,22 @@ from torch import Tensor, nn
 
 from understudy.counting.trace import Example, trace
 
+from .frozen import call, first_tensor, frozen
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 def attention_map(activation: Tensor) -> Tensor:
-    """Mean over channels of the square, flattened, of unit length an image: (B, C, …) → (B, pixels)."""
-    return F.normalize(activation.square().mean(dim=1).flatten(1), dim=1)
+    """Mean over channels of the square, flattened, of unit length a sample.
+
+    Images (B, C, H, W) have a value a pixel, sequences of tokens (B, T, C) one a token.
+    """
+    if activation.dim() < 3:
+        shape = tuple(activation.shape)
+        raise ValueError(f"an activation of {shape} has no map: images (B, C, H, W) or tokens (B, T, C) have")
+    channels = 2 if activation.dim() == 3 else 1
+    return F.normalize(activation.square().mean(dim=channels).flatten(1), dim=1)
 
 
 class AttentionTransfer:
@@ -22,7 +35,11 @@ class AttentionTransfer:
 
     `taps` are module paths, the same in both networks; by default those that `find_taps` finds. Calling it on
     a batch runs the teacher, in evaluation mode and without gradients, and compares with what the student's
-    modules gave in the forward pass just before.
+    modules gave in the forward pass just before; the teacher is left in the modes that it was in. A batch is
+    a tensor, a tuple of arguments, or a mapping of named ones. Used as a block, it lets go at its end:
+
+        with AttentionTransfer(student, teacher, taps=["stage1"]) as look:
+            loss = F.cross_entropy(student(x), y) + look(x)[0]
     """
 
     def __init__(
@@ -40,13 +57,13 @@ class AttentionTransfer:
             taps = find_taps(teacher, example)
         if not taps:
             raise ValueError("attention transfer needs at least one tap")
-        self.teacher = teacher.eval().requires_grad_(False)
+        self.teacher = teacher
         self.taps = tuple(taps)
         if example is not None:
             _check_sizes(student, teacher, self.taps, example)
         self.beta = beta
-        self._student_outputs: dict[str, Tensor] = {}
-        self._teacher_outputs: dict[str, Tensor] = {}
+        self._student_outputs: dict[str, Any] = {}
+        self._teacher_outputs: dict[str, Any] = {}
         tapped = [
             (_module(network, path), path, outputs)
             for network, outputs in ((student, self._student_outputs), (teacher, self._teacher_outputs))
@@ -56,20 +73,47 @@ class AttentionTransfer:
             module.register_forward_hook(_keep(path, outputs)) for module, path, outputs in tapped
         ]
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: Example) -> tuple[Tensor, Any]:
         """The loss, and the teacher's own output for distillation."""
-        with torch.no_grad():
-            teacher_output = self.teacher(x)
-        losses = [
-            F.mse_loss(
-                attention_map(self._student_outputs[path].float()),
-                attention_map(self._teacher_outputs[path].float()),
-            )
-            for path in self.taps
-        ]
-        self._student_outputs.clear()
-        self._teacher_outputs.clear()
+        try:
+            for path in self.taps:
+                if path not in self._student_outputs:
+                    raise RuntimeError(
+                        f"nothing came out of the student at {path!r}: run it on the batch first"
+                    )
+            with frozen(self.teacher):
+                teacher_output = call(self.teacher, batch)
+            losses = [self._loss_at(path) for path in self.taps]
+        finally:
+            self._student_outputs.clear()
+            self._teacher_outputs.clear()
         return self.beta * 3 / len(self.taps) * torch.stack(losses).sum(), teacher_output
+
+    def _loss_at(self, path: str) -> Tensor:
+        if path not in self._teacher_outputs:
+            raise RuntimeError(
+                f"nothing came out of the teacher at {path!r}: its forward pass goes elsewhere"
+            )
+        mine, wanted = (
+            attention_map(first_tensor(outputs[path], f"{network} at {path!r}").float())
+            for network, outputs in (
+                ("the student", self._student_outputs),
+                ("the teacher", self._teacher_outputs),
+            )
+        )
+        if mine.shape != wanted.shape:
+            raise ValueError(
+                f"at {path!r} the student's map is {tuple(mine.shape)}, the teacher's {tuple(wanted.shape)}"
+            )
+        return F.mse_loss(mine, wanted)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -109,9 +153,13 @@ def _check_sizes(student: nn.Module, teacher: nn.Module, taps: Sequence[str], ex
     """Raise a ValueError unless the maps of both networks have the same pixels at every tap."""
     ours, theirs = (trace(network, example).outputs for network in (student, teacher))
     for path in taps:
-        sizes = [outputs[path][-1][2:] for outputs in (ours, theirs) if outputs.get(path)]
+        sizes = [_map_size(outputs[path][-1]) for outputs in (ours, theirs) if outputs.get(path)]
         if len(set(sizes)) > 1:
             raise ValueError(f"at {path!r} the student's image is {sizes[0]}, the teacher's {sizes[1]}")
+
+
+def _map_size(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[1:2] if len(shape) == 3 else shape[2:]
 
 
 def _module(model: nn.Module, path: str) -> nn.Module:
@@ -121,18 +169,8 @@ def _module(model: nn.Module, path: str) -> nn.Module:
         raise ValueError(f"{type(model).__name__} has no module {path!r} to tap") from error
 
 
-def _keep(path: str, outputs: dict[str, Tensor]) -> Any:
-    def hook(_: nn.Module, __: Any, output: Tensor) -> None:
+def _keep(path: str, outputs: dict[str, Any]) -> Any:
+    def hook(_: nn.Module, __: Any, output: Any) -> None:
         outputs[path] = output
 
     return hook
-
-
-def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Hinton's: T² · KL(softmax(teacher / T) ‖ softmax(student / T))."""
-    return temperature**2 * F.kl_div(
-        F.log_softmax(student / temperature, dim=1),
-        F.log_softmax(teacher / temperature, dim=1),
-        reduction="batchmean",
-        log_target=True,
-    )

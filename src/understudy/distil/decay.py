@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from torch import nn
 
 from understudy.layers.layer import Layer
-from understudy.transforms import Transform, find_transform
+from understudy.transforms import Transform, get_transform
 
 Policy = Literal["crs", "none"]
 Scope = Literal["layer", "network"]
@@ -33,7 +33,7 @@ def weight_decay_groups(
     """
     overrides = dict(overrides or {})
     for name in overrides:
-        find_transform(name)
+        get_transform(name)
     choices: list[tuple[str, str, Any]] = [("policy", policy, Policy), ("scope", scope, Scope)]
     choices += [(f"policy of {name}", value, Policy) for name, value in overrides.items()]
     for label, value, legal in choices:

@@ -17,7 +17,7 @@ from understudy.planning.request import Request
 from understudy.planning.sites import Sites, sites
 from understudy.results import PlannedCosts
 from understudy.train import Recipe
-from understudy.train.student import dense_network, plan_arguments
+from understudy.train.student import dense_network
 
 from .cell import Cell
 from .checks import GridError
@@ -45,11 +45,6 @@ def plan_cells(grid: Grid, data_folder: Path | None = None) -> list[PlannedCell]
             "or write unreachable = 'skip' to go on without them"
         )
     return planned
-
-
-def plan_request(survey: Sites, request: Request) -> Plan:
-    """The plan of a request whose sites have been found already."""
-    return plan(survey, **plan_arguments(dataclasses.replace(request, include=(), exclude=())))
 
 
 class _Surveys:
@@ -87,7 +82,7 @@ class _Surveys:
         if not request.transform:
             assert survey.mult_adds is not None
             return None, PlannedCosts(survey.params, *[survey.mult_adds] * 3)
-        made = plan_request(survey, request)
+        made = plan(survey, request=request)
         assert made.mult_adds is not None  # there is an example
         assert made.ideal_mult_adds is not None
         assert made.matrix_mult_adds is not None

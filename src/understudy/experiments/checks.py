@@ -10,7 +10,7 @@ from understudy._util.nearest import hint
 from understudy.planning.budget import METRICS, Budget
 from understudy.planning.request import TransformChoice, assigned
 from understudy.train import Recipe
-from understudy.transforms import transforms
+from understudy.transforms import known_transforms
 from understudy.transforms.dense import Dense
 
 _DECIDED = {"network", "data", "seed", "transform", "request", "teacher", "plan", "name", *METRICS}
@@ -79,7 +79,7 @@ def as_transforms(value: Any) -> list[TransformChoice]:
     if not values:
         raise GridError("transforms is an empty list")
     if values == ["all"]:  # the dense one has a single size
-        return [name for name, transform in transforms().items() if transform is not Dense]
+        return [name for name, transform in known_transforms().items() if transform is not Dense]
     for item in values:
         named = item.values() if isinstance(item, Mapping) else [item]
         if not all(isinstance(name, str) for name in named):

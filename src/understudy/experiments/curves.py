@@ -9,14 +9,12 @@ import torch
 
 from understudy.networks.models import create_model
 from understudy.networks.nets import is_builtin
-from understudy.planning.budget import Budget
+from understudy.planning.planner import plan
 from understudy.planning.request import Request
 from understudy.planning.sites import Sites, sites
 from understudy.results import Curves, HashBuckets, KnobParams, Result, WidthMultAdds
-from understudy.transforms import Acdc, Hashed, transforms
+from understudy.transforms import Acdc, Hashed, known_transforms
 from understudy.transforms.dense import Dense
-
-from .cell_costs import plan_request
 
 _STEPS = 21
 _WIDTHS = tuple(round(2 ** (exponent / 4)) for exponent in range(4 * 5, 4 * 12 + 1))  # 32 to 4096
@@ -52,11 +50,8 @@ def knob_params(network: str, survey: Sites) -> KnobParams:
     """Appendix B: parameters of the network at each normalised knob, and the range that all can reach."""
     scale = tuple(step / (_STEPS - 1) for step in range(_STEPS))
     reached = {
-        name: tuple(
-            plan_request(survey, Request.of(name, Budget("scale", value), spatial="separable")).params
-            for value in scale
-        )
-        for name, transform in transforms().items()
+        name: tuple(plan(survey, name, scale=value, spatial="separable").params for value in scale)
+        for name, transform in known_transforms().items()
         if transform is not Dense
     }
     low = max(min(params) for params in reached.values())

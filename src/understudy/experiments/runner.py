@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from understudy.results import SETTLED, Result, State, Status
-from understudy.train.loop import load_data
+from understudy.train.job import load_data
 
 from .cell import Cell
 from .cell_costs import PlannedCell, plan_cells

@@ -1,1 +1,10 @@
-"""Layers around a transform: kernel, stride, padding, bias."""
+"""Layers around a transform: kernel, stride, padding, bias, and how they run."""
+
+from .conv import Conv
+from .execution import Execution
+from .geometry import Geometry
+from .layer import Layer, stand_ins
+from .linear import Linear
+from .separable import SeparableConv
+
+__all__ = ["Conv", "Execution", "Geometry", "Layer", "Linear", "SeparableConv", "stand_ins"]

@@ -1,4 +1,4 @@
-"""Layers around a transform: bias, kernel, stride, padding and dilation, once for all transforms.
+"""What every stand-in is: a transform, a bias, and an execution that says how it runs.
 
 Each has `weight`, the dense weight it stands for, formed on demand: code that reads a layer's weight
 instead of calling the layer (as nn.MultiheadAttention does with its out_proj) still gets the right one.
@@ -7,29 +7,27 @@ instead of calling the layer (as nn.MultiheadAttention does with its out_proj) s
 from __future__ import annotations
 
 import abc
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 from torch.utils.checkpoint import checkpoint
 
 from understudy.transforms import Transform
+from understudy.transforms.stages import State
 
-from .geometry import DenseConv, Geometry
+from .execution import DEFAULT, Execution
 
 
 class Layer(nn.Module, abc.ABC):
-    """A stand-in for a dense layer: `transform` does its linear part.
+    """A stand-in for a dense layer: `transform` does its linear part, as `execution` says.
 
-    With `recompute`, training keeps no more than a dense layer would, the input: what lies between input and
-    output is computed again in the backward pass. Set it to False to spend memory and save time.
+    A call is `run(prepare(positions), x)`: all that does not depend on the input, then the input.
     """
 
     transform: Transform
     bias: Tensor | None
-    recompute: bool
+    _execution: Execution = DEFAULT
 
     @property
     @abc.abstractmethod
@@ -37,15 +35,50 @@ class Layer(nn.Module, abc.ABC):
         """The dense weight, formed from the factors; gradients flow through it."""
 
     @abc.abstractmethod
+    def positions(self, x: Tensor) -> int:
+        """How many vectors the transform meets in a call on `x`."""
+
+    @abc.abstractmethod
+    def run(self, state: State, x: Tensor) -> Tensor:
+        """Apply a prepared transform and the bias to a batch."""
+
+    @abc.abstractmethod
+    def keeps_much(self, positions: int) -> bool:
+        """Whether the backward pass of such a call would keep more than the input and the weights."""
+
+    @abc.abstractmethod
     def merged(self) -> nn.Module:
         """A plain layer with the same outputs."""
 
-    def _keep_input(self, run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """`run(x)`, recomputed in the backward pass if there will be one."""
-        if self.recompute and self.training and torch.is_grad_enabled() and _may_recompute():
-            out: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+    @property
+    def execution(self) -> Execution:
+        """How this layer runs; may be set, and is saved with the network."""
+        return self._execution
+
+    @execution.setter
+    def execution(self, wanted: Execution) -> None:
+        if not isinstance(wanted, Execution):
+            raise TypeError(f"execution is {wanted!r}, not an Execution")
+        wanted.check(self.transform)
+        self._execution = wanted
+
+    def prepare(self, positions: int) -> State:
+        """What a call on so many vectors does before it looks at its input."""
+        return self.execution.prepare(self.transform, positions)
+
+    def _prepare_and_run(self, x: Tensor) -> Tensor:
+        return self.run(self.prepare(self.positions(x)), x)
+
+    def _call(self, x: Tensor) -> Tensor:
+        """Both steps; computed again in the backward pass if there will be one and the layer shall."""
+        if self.training and torch.is_grad_enabled() and self._recomputes(x) and _may_recompute():
+            out: Tensor = checkpoint(self._prepare_and_run, x, use_reentrant=False, preserve_rng_state=False)
             return out
-        return run(x)
+        return self._prepare_and_run(x)
+
+    def _recomputes(self, x: Tensor) -> bool:
+        wanted = self.execution.recompute
+        return self.keeps_much(self.positions(x)) if wanted is None else wanted
 
     def reset_parameters(self) -> None:
         """Set the bias to zero; the transform draws its own parameters."""
@@ -59,6 +92,10 @@ class Layer(nn.Module, abc.ABC):
             transform.in_features, transform.out_features, transform.knob
         )
 
+    def extra_repr(self) -> str:
+        """Show how it runs where that is not the default."""
+        return "" if self.execution == DEFAULT else f"execution={self.execution!r}"
+
 
 def stand_ins(model: nn.Module) -> Iterator[tuple[str, Layer]]:
     """The understudy layers of a network by path; one that is part of another is not named by itself."""
@@ -69,170 +106,13 @@ def stand_ins(model: nn.Module) -> Iterator[tuple[str, Layer]]:
             yield path, module
 
 
-class Linear(Layer):
-    """y = W x + bias."""
-
-    def __init__(self, transform: Transform, bias: Tensor | None = None) -> None:
-        super().__init__()
-        self.transform = transform
-        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
-        self.in_features, self.out_features = transform.in_features, transform.out_features
-        self.recompute = transform.keeps_much
-
-    @property
-    def weight(self) -> Tensor:
-        """W, (out, in)."""
-        return self.transform.matrix()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply to `(..., in)`."""
-        out = self._keep_input(self.transform, x)
-        return out if self.bias is None else out + self.bias.to(out.dtype)  # as autocast gives it
-
-    def merged(self) -> nn.Linear:
-        """The same map as nn.Linear."""
-        weight = self.weight
-        linear: nn.Linear = skip_init(
-            nn.Linear,
-            self.in_features,
-            self.out_features,
-            bias=self.bias is not None,
-            device=weight.device,
-            dtype=weight.dtype,
-        )
-        _fill_(linear, weight, self.bias)
-        return linear
-
-
-class Conv(Layer):
-    """A convolution whose weight, as a matrix out × in·taps, is structured."""
-
-    def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
-        super().__init__()
-        self.transform = transform
-        self.geometry = geometry
-        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
-        self.in_channels = transform.in_features // geometry.area
-        self.out_channels = transform.out_features
-        self.kernel_size, self.stride = geometry.kernel, geometry.stride
-        self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
-        unfolds = geometry.area > 1 and transform.factors() is None  # every pixel of x is kept `area` times
-        self.recompute = transform.keeps_much or unfolds
-
-    @property
-    def weight(self) -> Tensor:
-        """The kernel, (out, in, …)."""
-        return self._kernel(self.transform.matrix())
-
-    def _kernel(self, matrix: Tensor) -> Tensor:
-        return matrix.reshape(-1, self.in_channels, *self.geometry.kernel)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply to `(batch, in, …)` or `(in, …)`."""
-        self.geometry.check_input(x, self.in_channels)
-        if x.dim() == self.geometry.dims + 1:
-            return self._keep_input(self._run, x.unsqueeze(0)).squeeze(0)
-        return self._keep_input(self._run, x)
-
-    def _run(self, x: Tensor) -> Tensor:
-        geometry = self.geometry
-        size = geometry.output_size(x)
-        if not self.transform.runs_structured(x.shape[0] * math.prod(size)):
-            return geometry.convolve(x, self.weight, self.bias)
-        ones = (1,) * geometry.dims
-        factors = self.transform.factors()
-        if factors is not None:
-            first, second = factors
-            hidden = geometry.convolve(x, self._kernel(first))
-            kernel = second.reshape(*second.shape, *ones)
-            return Geometry.pointwise(geometry.dims).convolve(hidden, kernel, self.bias)
-        out = self._structured(x).reshape(x.shape[0], self.out_channels, *size)
-        return out if self.bias is None else out + self.bias.to(out.dtype).reshape(-1, *ones)
-
-    def _structured(self, x: Tensor) -> Tensor:
-        """Apply the transform in the memory layout of the input; the output has the same."""
-        channels_last = x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1
-        if self.geometry.area == 1:
-            pixels = self.geometry.pixels(x)
-            if channels_last:
-                return self.transform.structured(pixels.movedim(1, -1)).movedim(-1, 1)
-            return self.transform.structured_columns(pixels.flatten(2)).contiguous()
-        patches = self.geometry.patches(x)
-        if channels_last:
-            return self.transform.structured(patches.mT).contiguous().mT
-        return self.transform.structured_columns(patches).contiguous()
-
-    def merged(self) -> DenseConv:
-        """The same map as nn.Conv1d or nn.Conv2d."""
-        return _merged_conv(self.geometry, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        """Show the geometry when a model is printed."""
-        geometry = self.geometry
-        return f"kernel={geometry.kernel}, stride={geometry.stride}, padding={geometry.padding}"
-
-
-class SeparableConv(Layer):
-    """A depthwise k×k convolution without bias, then a structured pointwise one."""
-
-    def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
-        super().__init__()
-        parameter = next(transform.parameters())
-        self.depthwise = geometry.dense(
-            transform.in_features,
-            transform.in_features,
-            groups=transform.in_features,
-            device=parameter.device,
-            dtype=parameter.dtype,
-        )
-        self.pointwise = Conv(transform, Geometry.pointwise(geometry.dims), bias)
-        self.pointwise.recompute = False  # as part of the whole
-        self.recompute = True  # or else the image between the two parts is kept as well
-        self.geometry = geometry
-        self._draw_taps_()
-        self.in_channels, self.out_channels = transform.in_features, transform.out_features
-        self.kernel_size, self.stride = geometry.kernel, geometry.stride
-        self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
-
-    @torch.no_grad()
-    def _draw_taps_(self) -> None:
-        """Random taps that keep the variance of their input, from the transform's seed."""
-        taps = self.depthwise.weight
-        if not taps.is_meta:
-            generator = torch.Generator().manual_seed(self.transform.seed + 1)
-            taps.copy_(torch.randn(taps.shape, generator=generator) / math.sqrt(self.geometry.area))
-
-    @property
-    def transform(self) -> Transform:  # type: ignore[override]
-        """The pointwise map."""
-        return self.pointwise.transform
-
-    @property
-    def bias(self) -> Tensor | None:  # type: ignore[override]
-        """The bias of the pointwise map."""
-        return self.pointwise.bias
-
-    @property
-    def weight(self) -> Tensor:
-        """W[o,i,…] = pointwise[o,i] · depthwise[i,…]."""
-        return self.pointwise.weight * self.depthwise.weight.transpose(0, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply to `(batch, in, …)` or `(in, …)`."""
-        self.geometry.check_input(x, self.in_channels)
-        return self._keep_input(self._run, x)
-
-    def _run(self, x: Tensor) -> Tensor:
-        out: Tensor = self.pointwise(self.depthwise(x))
-        return out
-
-    def merged(self) -> DenseConv:
-        """One dense k×k convolution."""
-        return _merged_conv(self.geometry, self.weight, self.bias)
-
-    def ideal_mult_adds(self, positions: int) -> int:
-        """The depthwise taps, then the pointwise map."""
-        return positions * self.in_channels * self.geometry.area + super().ideal_mult_adds(positions)
+@torch.no_grad()
+def fill_(dense: nn.Linear | nn.Conv1d | nn.Conv2d, weight: Tensor, bias: Tensor | None) -> None:
+    """Give a plain layer its weight and bias, and the bias whether it is trained."""
+    dense.weight.copy_(weight)
+    if bias is not None and dense.bias is not None:
+        dense.bias.copy_(bias)
+        dense.bias.requires_grad_(bias.requires_grad)
 
 
 def _may_recompute() -> bool:
@@ -241,19 +121,3 @@ def _may_recompute() -> bool:
         return not torch.compiler.is_exporting()
     allowed: bool = torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
     return allowed
-
-
-def _merged_conv(geometry: Geometry, weight: Tensor, bias: Tensor | None) -> DenseConv:
-    conv = geometry.dense(
-        weight.shape[1], weight.shape[0], bias=bias is not None, device=weight.device, dtype=weight.dtype
-    )
-    _fill_(conv, weight, bias)
-    return conv
-
-
-@torch.no_grad()
-def _fill_(dense: nn.Linear | DenseConv, weight: Tensor, bias: Tensor | None) -> None:
-    dense.weight.copy_(weight)
-    if bias is not None and dense.bias is not None:
-        dense.bias.copy_(bias)
-        dense.bias.requires_grad_(bias.requires_grad)

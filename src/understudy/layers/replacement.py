@@ -1,4 +1,4 @@
-"""What takes the place of one dense layer, as a record."""
+"""What takes the place of one dense layer, as a record; and the record ⇄ the layer itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch import nn
 
-from understudy.transforms import Transform, find_transform
+from understudy.transforms import Transform, get_transform
+
+from .conv import Conv
+from .execution import DEFAULT, Execution
+from .geometry import Geometry
+from .layer import Layer
+from .linear import Linear
+from .separable import SeparableConv
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,7 +39,7 @@ class Spec:
         self, in_features: int, out_features: int, device: torch.device | None, dtype: torch.dtype | None
     ) -> Transform:
         """Make it, with fresh parameters."""
-        made = find_transform(self.transform)
+        made = get_transform(self.transform)
         options: dict[str, Any] = dict(self.options)
         return made(
             in_features, out_features, self.knob, seed=self.seed, device=device, dtype=dtype, **options
@@ -49,6 +57,7 @@ class Replacement:
     kernel: tuple[int, ...]
     way: Way
     spec: Spec | None  # None: left dense
+    execution: Execution = dataclasses.field(default=DEFAULT, kw_only=True)
 
     @property
     def matrix_in_features(self) -> int:
@@ -59,7 +68,48 @@ class Replacement:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of dataclasses.asdict."""
         spec = None if data["spec"] is None else Spec(**data["spec"])
-        return cls(**{**data, "kernel": tuple(data["kernel"]), "spec": spec})
+        execution = Execution(**data.get("execution", {}))
+        return cls(**{**data, "kernel": tuple(data["kernel"]), "spec": spec, "execution": execution})
+
+    @classmethod
+    def of(cls, path: str, layer: Layer) -> Self:
+        """The record of a layer: `build` makes an equal one from it, but for its weights."""
+        transform = layer.transform
+        kind: Kind = "linear"
+        way: Way = "pointwise"
+        kernel: tuple[int, ...] = ()
+        in_features = transform.in_features
+        if isinstance(layer, Conv | SeparableConv):
+            kernel, in_features = layer.geometry.kernel, layer.in_channels
+            kind = "conv1d" if layer.geometry.dims == 1 else "conv2d"
+            if layer.geometry.area > 1:
+                way = "separable" if isinstance(layer, SeparableConv) else "unfolded"
+        spec = Spec(transform.name, transform.knob, transform.seed, transform.spec_options())
+        out_features, execution = transform.out_features, layer.execution
+        return cls(path, kind, in_features, out_features, kernel, way, spec, execution=execution)
+
+    def build(self, dense: nn.Module, *, draw: bool = True) -> Layer:
+        """A layer for the place of `dense`, with its geometry, its bias and its device.
+
+        Without `draw` nothing is drawn and all memory is as it was found: for weights that come from a file.
+        """
+        assert self.spec is not None
+        weight = dense.get_parameter("weight")
+        device = weight.device if draw else torch.device("meta")
+        transform = self.spec.build(self.matrix_in_features, self.out_features, device, weight.dtype)
+        bias = dense._parameters.get("bias")
+        layer: Layer
+        if isinstance(dense, nn.Conv1d | nn.Conv2d):
+            wrap = SeparableConv if self.way == "separable" else Conv
+            layer = wrap(transform, Geometry.of(dense), bias)
+        else:
+            layer = Linear(transform, bias)
+        layer.execution = self.execution
+        for parameter in layer.parameters():
+            parameter.requires_grad_(weight.requires_grad)
+        if bias is not None and layer.bias is not None:
+            layer.bias.requires_grad_(bias.requires_grad)
+        return layer if draw else layer.to_empty(device=weight.device)
 
 
 def matrix_in_features(way: Way, in_features: int, kernel: Sequence[int]) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import importlib.metadata
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
 
+from understudy._util.factories import FactoryError, call_factory
+from understudy._util.nearest import hint
 from understudy.counting.trace import Example
 
 from . import nets
@@ -31,13 +34,13 @@ def create_model(name: str, **options: Any) -> nn.Module:
 
     `wrn_28_10`, `darts`, … are built in; `timm:NAME` and `torchvision:NAME` are made without weights unless
     options such as `pretrained=True` ask for them; `transformers:NAME` takes a model type ("bert"), a local
-    folder or a hub name and makes the network from its configuration; `package.module:factory` calls the
-    factory.
+    folder or a hub name and makes the network from its configuration; `package.module:factory` and
+    `path/to/file.py:factory` call the factory.
     """
     source, _, rest = name.partition(":")
     if not rest:
         if not nets.is_builtin(name):
-            raise UnknownModelError(f"no network {name!r}{_nearest(name, nets.names())}; {_FORMS}")
+            raise UnknownModelError(f"no network {name!r}{hint(name, nets.names())}; {_FORMS}")
         return nets.build(name, **options)
     makers: dict[str, Callable[..., nn.Module]] = {
         "timm": _from_timm,
@@ -46,7 +49,15 @@ def create_model(name: str, **options: Any) -> nn.Module:
     }
     if source in makers:
         return makers[source](rest, **options)
-    return _from_factory(source, rest, **options)
+    return _from_factory(name, **options)
+
+
+def weightless(name: str) -> AbstractContextManager[Any]:
+    """A block in which `create_model` spends no memory where it can do without.
+
+    Built-in networks are made without weights; others may look at values while they are made.
+    """
+    return torch.device("meta" if nets.is_builtin(name) else "cpu")
 
 
 def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = None) -> Example:
@@ -66,27 +77,41 @@ def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = N
     return torch.zeros(1, *shape, device="meta")
 
 
-_FORMS = "other forms are timm:NAME, torchvision:NAME, transformers:NAME and package.module:factory"
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
+_FORMS = (
+    "other forms are timm:NAME, torchvision:NAME, transformers:NAME, package.module:factory and "
+    "path/to/file.py:factory"
+)
 
 
 def _import(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except (ImportError, RuntimeError) as error:  # a wheel that does not fit its torch raises the latter
-        raise ImportError(
-            f"{package} cannot be imported ({error}); pip install 'understudy[{_EXTRAS[package]}]' brings it"
-        ) from error
+        missing = isinstance(error, ModuleNotFoundError) and error.name == package
+        if _version("torchvision") and "torchvision" in str(error) and not missing:
+            raise ImportError(
+                f"torchvision {_version('torchvision')} and torch {torch.__version__} do not fit ({error}): "
+                "their builds differ. Install both from one place, such as pip install --force-reinstall "
+                "torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+            ) from error
+        brings = f"pip install 'understudy[{_EXTRAS[package]}]' brings it"
+        if _version(package) and not missing:
+            brings = f"version {_version(package)} is installed, but something that it needs is not"
+        raise ImportError(f"{package} cannot be imported ({error}); {brings}") from error
+
+
+def _version(package: str) -> str:
+    """The version that is installed; empty where none is."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _from_timm(name: str, **options: Any) -> nn.Module:
     timm = _import("timm")
     if not timm.is_model(name):
-        raise UnknownModelError(f"timm has no network {name!r}{_nearest(name, timm.list_models())}")
+        raise UnknownModelError(f"timm has no network {name!r}{hint(name, timm.list_models())}")
     model: nn.Module = timm.create_model(name, **options)
     return model
 
@@ -95,7 +120,7 @@ def _from_torchvision(name: str, **options: Any) -> nn.Module:
     models = _import("torchvision").models
     known = models.list_models()
     if name not in known:
-        raise UnknownModelError(f"torchvision has no network {name!r}{_nearest(name, known)}")
+        raise UnknownModelError(f"torchvision has no network {name!r}{hint(name, known)}")
     model: nn.Module = models.get_model(name, **options)
     return model
 
@@ -110,26 +135,17 @@ def _from_transformers(name: str, **options: Any) -> nn.Module:
             config = transformers.AutoConfig.from_pretrained(name, **options)
         except (OSError, ValueError) as error:
             raise UnknownModelError(
-                f"transformers has no model type or folder {name!r}{_nearest(name, types)}: {error}"
+                f"transformers has no model type or folder {name!r}{hint(name, types)}: {error}"
             ) from error
     model: nn.Module = transformers.AutoModel.from_config(config)
     return model
 
 
-def _from_factory(package: str, attribute: str, **options: Any) -> nn.Module:
-    name = f"{package}:{attribute}"
+def _from_factory(place: str, **options: Any) -> nn.Module:
     try:
-        module = importlib.import_module(package)
-    except (ModuleNotFoundError, ValueError, TypeError) as error:  # absent, empty, relative
-        raise UnknownModelError(f"no module {package!r} for {name!r} ({error}); {_FORMS}") from error
-    factory = vars(module).get(attribute)
-    if not callable(factory):
-        problem = "is no function or class" if attribute in vars(module) else "does not exist"
-        raise UnknownModelError(f"{name} {problem}{_nearest(attribute, list(vars(module)))}")
-    try:
-        made = factory(**options)
-    except TypeError as error:
-        raise UnknownModelError(f"{name} cannot be called: {error}") from error
+        made = call_factory(place, **options)
+    except FactoryError as error:
+        raise UnknownModelError(f"{error}; {_FORMS}") from error
     if not isinstance(made, nn.Module):
-        raise UnknownModelError(f"{name} gave a {type(made).__name__}, not a torch.nn.Module")
+        raise UnknownModelError(f"{place} gave a {type(made).__name__}, not a torch.nn.Module")
     return made

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
-from understudy._util.quantities import format_count, format_share
-from understudy._util.text_tables import render, table
+from understudy._util.files import whole_file
+from understudy._util.nearest import hint
+from understudy._util.quantities import format_count, format_shape, format_share
+from understudy._util.text_tables import Table
 from understudy.layers.replacement import Replacement
-from understudy.transforms import find_transform
+from understudy.transforms import get_transform
+
+from .request import Request
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderResult
 
-Spatial = Literal["separable", "unfolded"]
-_FORMAT, _VERSION = "understudy-plan", 1
+_FORMAT, _VERSION = "understudy-plan", 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +38,25 @@ class PlannedLayer(Replacement):
     matrix_mult_adds: int | None  # had the matrix been stored dense
     note: str
 
+    @property
+    def setting(self) -> str:
+        """`rank 8`, or `dense`."""
+        return (
+            "dense"
+            if self.spec is None
+            else f"{get_transform(self.spec.transform).knob_name} {self.spec.knob}"
+        )
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
-    """One transform and knob for every site, with the cost of the whole network once substituted."""
+    """A transform and a knob for every site, with the cost of the whole network once substituted.
+
+    Iterating gives its layers; `plan["stage1.0.conv1"]` is one of them.
+    """
 
     model: str
-    transform: str
-    budget: str
-    spatial: Spatial
+    request: Request
     dense_params: int
     params: int
     dense_mult_adds: int | None
@@ -50,36 +64,73 @@ class Plan:
     ideal_mult_adds: int | None
     matrix_mult_adds: int | None
     layers: tuple[PlannedLayer, ...]
+    remarks: tuple[str, ...] = ()  # what holds for the whole plan, such as why convolutions are unfolded
+
+    @property
+    def transforms(self) -> tuple[str, ...]:
+        """The transforms that the layers have, each once."""
+        return tuple(dict.fromkeys(layer.spec.transform for layer in self.layers if layer.spec))
+
+    def __iter__(self) -> Iterator[PlannedLayer]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, path: str) -> PlannedLayer:
+        for layer in self.layers:
+            if layer.path == path:
+                return layer
+        raise KeyError(
+            f"the plan has no layer {path!r}{hint(str(path), [layer.path for layer in self.layers])}"
+        )
+
+    def __contains__(self, path: object) -> bool:
+        return any(layer.path == path for layer in self.layers)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan: {self.title}; {self.params:,} of {self.dense_params:,} parameters, {len(self)} layers>"
+        )
 
     def __str__(self) -> str:
-        return render(self.__rich__())
+        return str(self.table())
 
-    def __rich__(self) -> Table:
-        rows = []
-        for layer in self.layers:
-            window = "×".join(map(str, layer.kernel)) + " " if layer.kernel else ""
-            knob = (
-                "dense"
-                if layer.spec is None
-                else f"{find_transform(self.transform).knob_name} {layer.spec.knob}"
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.table()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    @property
+    def title(self) -> str:
+        """What was planned, for what, under which budget."""
+        return f"{self.request.label} for {self.model}, {self.request.budget}"
+
+    def table(self) -> Table:
+        """A row for every layer."""
+        several = len(self.transforms) > 1
+        rows = [
+            (
+                layer.path or "(the network itself)",
+                format_shape(layer.kernel, layer.in_features, layer.out_features),
+                layer.way if layer.spec else "–",
+                *((layer.spec.transform if layer.spec else "–",) if several else ()),
+                layer.setting,
+                format_count(layer.params),
+                format_share(layer.params, layer.dense_params),
+                format_count(layer.mult_adds),
+                layer.note,
             )
-            rows.append(
-                (
-                    layer.path or "(the network itself)",
-                    f"{window}{layer.in_features} → {layer.out_features}",
-                    layer.way if layer.spec else "–",
-                    knob,
-                    format_count(layer.params),
-                    format_share(layer.params, layer.dense_params),
-                    format_count(layer.mult_adds),
-                    layer.note,
-                )
-            )
-        return table(
-            ["module", "shape", "way", "knob", ">parameters", ">of dense", ">mult-adds", "note"],
-            rows,
-            title=f"{self.transform} for {self.model}, {self.budget}",
-            caption=self.summary(),
+            for layer in self.layers
+        ]
+        transform = ("transform",) if several else ()
+        return Table(
+            ("module", "shape", "way", *transform, "knob", ">params", ">of dense", ">mult-adds", "note"),
+            tuple(rows),
+            title=self.title,
+            caption="\n".join((self.summary(), *self.remarks)),
+            yielding=("note", "of dense", "way"),
         )
 
     def summary(self) -> str:
@@ -97,9 +148,8 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as JSON."""
-        return (
-            json.dumps({"format": _FORMAT, "version": _VERSION, **dataclasses.asdict(self)}, indent=1) + "\n"
-        )
+        content = dataclasses.asdict(self) | {"request": self.request.to_dict()}
+        return json.dumps({"format": _FORMAT, "version": _VERSION, **content}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -114,14 +164,14 @@ class Plan:
         if version != _VERSION:
             raise ValueError(f"the plan has version {version!r}; this understudy reads version {_VERSION}")
         try:
-            layers = tuple(PlannedLayer.from_dict(layer) for layer in data.pop("layers"))
-            return cls(layers=layers, **data)
-        except (KeyError, TypeError, AttributeError) as error:
+            return cls(**data | _records(data))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a plan: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as JSON."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Write the plan as JSON, whole or not at all."""
+        with whole_file(path) as temporary:
+            temporary.write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -130,3 +180,12 @@ class Plan:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def _records(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a plan's JSON that are records."""
+    return {
+        "request": Request.from_dict(data["request"]),
+        "layers": tuple(PlannedLayer.from_dict(layer) for layer in data["layers"]),
+        "remarks": tuple(data["remarks"]),
+    }

@@ -1,4 +1,4 @@
-"""Sites + budget → Plan: a knob for every site, so that the whole network meets one budget.
+"""Sites + request → Plan: a transform and a knob for every site, so that the network meets one budget.
 
 No tensor is made: planning is arithmetic on shapes.
 """
@@ -6,260 +6,302 @@ No tensor is made: planning is arithmetic on shapes.
 from __future__ import annotations
 
 import dataclasses
-import zlib
-from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import nn
 
-from understudy._util.quantities import parse_count
+from understudy._util.quantities import format_count
 from understudy.counting.trace import Example
-from understudy.layers.replacement import Spec, Way, matrix_in_features
-from understudy.transforms import Transform, find_transform
+from understudy.layers.replacement import Way
+from understudy.transforms import get_transform
 
-from .budget import BudgetError
-from .plan import Plan, PlannedLayer, Spatial
-from .sites import Site, Sites, sites
-from .spend import Ladder, highest_within, spend
+from .budget import Budget, BudgetError
+from .plan import Plan, PlannedLayer
+from .pricing import Pricing, left_alone
+from .request import EVERYWHERE, Request, Spatial, TransformChoice
+from .sites import Include, Site, Sites, sites
+from .spend import Ladder, lowest_cost, spend, structured_cost
 
-Metric = Literal["params", "mult_adds"]
+_UNITS = {"params": "parameters", "mult_adds": "mult-adds"}
 
 
 def plan(
     model: nn.Module | Sites,
-    transform: str,
+    transform: TransformChoice | None = None,
     *,
     params: int | str | None = None,
     mult_adds: int | str | None = None,
-    ratio: float | None = None,
-    scale: float | None = None,
-    knob: int | None = None,
+    ratio: float | str | None = None,
+    scale: float | str | None = None,
+    knob: int | str | None = None,
     example: Example | None = None,
-    include: Sequence[str] | None = None,
+    include: Include | None = None,
     exclude: Sequence[str] | None = None,
-    spatial: Spatial = "separable",
+    spatial: Spatial = "auto",
     seed: int = 0,
     options: Mapping[str, str] | None = None,
     meta: bool = True,
+    request: Request | None = None,
 ) -> Plan:
-    """Choose a knob for every site of `model` so that the whole network meets one budget.
+    """Choose a transform and a knob for every site of `model` so that the whole network meets one budget.
 
-    Exactly one of these is given: `params` or `mult_adds` of the whole network ("17.6M"), `ratio` of its
-    parameters (0.1), a shared normalised `scale` in 0..1, or the `knob` itself. A budget is never exceeded
-    and is met as closely as one knob a layer allows; one out of reach raises BudgetError with the range.
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_16_2")
+    >>> us.plan(model, "low_rank", ratio=0.5)
+    <Plan: low_rank for WideResNet, at most 50 % of the parameters; 345,818 of 691,674 parameters, 15 layers>
+    >>> us.plan(model, {"*.conv1": "shuffle", "*.conv2": "low_rank"}, params="100k").transforms
+    ('shuffle', 'low_rank')
 
-    A k×k convolution becomes a depthwise one and a structured pointwise one (`spatial="separable"`), or keeps
-    its shape with its unfolded weight structured (`spatial="unfolded"`, for trained weights). A site where
-    structure would cost more than the dense layer stays dense. `example` is an input, needed to count
-    mult-adds; `include` and `exclude` are as for `sites`. The result of `sites` may stand for the model.
+    `transform` is a name or a class, or a mapping from patterns, as for `sites`, to them: the first pattern
+    that names a site counts, and what none names stays dense.
+
+    Exactly one budget is given: `params` or `mult_adds` of the whole network ("17.6M"), `ratio` of its
+    parameters (0.1 or "10%"), a shared normalised `scale` in 0..1, or the `knob` itself. It is a ceiling:
+    never exceeded, met as closely as one knob a layer allows, from the cheapest student up to the dense
+    network. One below the cheapest student raises BudgetError. A layer that structure would save less than
+    5 % of stays dense.
+
+    A k×k convolution becomes a depthwise one and a structured pointwise one (`spatial="separable"`, as
+    published, for students that will be trained), or keeps its shape with its unfolded weight structured
+    (`spatial="unfolded"`, for trained weights); `"auto"` makes them separable where that can use the whole
+    budget, and unfolds them where it cannot. Separable layers share the published normalised knob, others one
+    share of their dense cost.
+
+    `example` is an input or its shape, needed to count mult-adds; `include` and `exclude` are as for `sites`,
+    whose result may stand for the model. `options` are the transform's own, such as
+    `{"indexing": "independent"}`. `seed` decides what is drawn: fresh weights and fixed random indices, for
+    every layer its own. `meta=False` runs the example on a real copy of the network instead of one without
+    weights, for networks that look at values. A `request` says all of this in one record instead.
     """
-    made = find_transform(transform)
-    chosen_options = _check_options(made, options or {})
-    if spatial not in get_args(Spatial):
-        raise ValueError(f"spatial {spatial!r} is not one of {', '.join(get_args(Spatial))}")
-    if not isinstance(model, nn.Module | Sites):
+    if request is None:
+        budget = Budget.of(params=params, mult_adds=mult_adds, ratio=ratio, scale=scale, knob=knob)
+        if transform is None:
+            raise ValueError("name a transform, such as plan(model, 'low_rank', ratio=0.5)")
+        patterns = () if include is None or callable(include) else include
+        request = Request.of(
+            transform, budget, spatial=spatial, include=patterns, exclude=exclude, options=options, seed=seed
+        )
+    elif transform is not None or any(
+        value is not None for value in (params, mult_adds, ratio, scale, knob, include, exclude, options)
+    ):
+        raise ValueError("a request says everything: give it alone, or what it is made of")
+    survey = _survey(model, example, request, include if callable(include) else None, meta=meta)
+    whole = dataclasses.replace(request, include=survey.include, exclude=survey.exclude)
+    return _Planner(survey, whole).plan()
+
+
+def _survey(
+    model: nn.Module | Sites,
+    example: Example | None,
+    request: Request,
+    predicate: Callable[[Site], bool] | None,
+    *,
+    meta: bool,
+) -> Sites:
+    """The sites of a model under a request, or those that stand for it."""
+    if isinstance(model, Sites):
+        asked = (request.include or model.include, request.exclude or model.exclude)
+        if example is not None or predicate is not None or asked != (model.include, model.exclude):
+            raise ValueError("example, include and exclude belong to the call of sites()")
+        survey = model
+    elif isinstance(model, nn.Module):
+        include = predicate or request.include or None
+        survey = sites(model, example, include=include, exclude=request.exclude or None, meta=meta)
+    else:
         raise TypeError(
             f"model is a {type(model).__name__}, not a torch.nn.Module: create_model() makes one by name"
         )
-    if isinstance(model, Sites):
-        if example is not None or include is not None or exclude is not None:
-            raise ValueError("example, include and exclude belong to the call of sites()")
-        survey = model
-    else:
-        survey = sites(model, example, include=include, exclude=exclude, meta=meta)
     if not survey.chosen:
         reasons = sorted({site.skip for site in survey.items if site.skip})[:3]
         raise ValueError(
             f"{survey.model} has no site to substitute ({'; '.join(reasons) or 'no weight matrix'})"
         )
-    planner = _Planner(survey, made, spatial, seed, chosen_options)
-    given = {"params": params, "mult_adds": mult_adds, "ratio": ratio, "scale": scale, "knob": knob}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) != 1:
-        raise ValueError(
-            f"give exactly one of params, mult_adds, ratio, scale and knob; got {named or 'none'}"
-        )
-    if knob is not None:
-        return planner.at_knob(knob)
-    if scale is not None:
-        if not 0 <= scale <= 1:
-            raise ValueError(f"scale {scale!r} is not in 0..1")
-        return planner.at_scale(scale)
-    if mult_adds is not None:
-        return planner.within("mult_adds", parse_count(mult_adds))
-    if ratio is not None:
-        if not 0 < ratio <= 1:
-            raise ValueError(f"ratio {ratio!r} is not in 0..1: it is a share of the network's parameters")
-        return planner.within("params", int(ratio * survey.params))
-    return planner.within("params", parse_count(params or 0))
-
-
-def _check_options(transform: type[Transform], options: Mapping[str, str]) -> dict[str, str]:
-    for name, value in options.items():
-        legal = transform.options.get(name)
-        if legal is None:
-            known = ", ".join(transform.options) or "none"
-            raise ValueError(f"{transform.name} has no option {name!r} (it has {known})")
-        if value not in legal:
-            raise ValueError(f"option {name} of {transform.name} is {value!r}, not one of {', '.join(legal)}")
-    return dict(options)
+    return survey
 
 
 @dataclasses.dataclass(frozen=True)
 class _Planner:
-    """Prices knobs for one network and transform."""
+    """One network and what is asked for it."""
 
     survey: Sites
-    transform: type[Transform]
-    spatial: Spatial
-    seed: int
-    options: dict[str, str]
+    request: Request
 
-    def way(self, site: Site) -> Way:
-        return "pointwise" if site.area == 1 else self.spatial
+    def plan(self) -> Plan:
+        budget = self.request.budget
+        if budget is None or not self.request.transform:
+            raise ValueError("a plan needs a transform and a budget")
+        self._check_patterns()
+        if budget.metric == "knob":
+            return self.at_knob(int(budget.amount))
+        if budget.metric == "scale":
+            return self.at_scale(budget.amount)
+        if budget.metric == "mult_adds":
+            return self.within("mult_adds", int(budget.amount))
+        amount = budget.amount if budget.metric == "params" else budget.amount * self.survey.params
+        return self.within("params", int(amount))
 
-    def shape(self, site: Site) -> tuple[int, int]:
-        """in × out of the structured matrix."""
-        return matrix_in_features(self.way(site), site.in_features, site.kernel), site.out_features
+    def _check_patterns(self) -> None:
+        for pattern, name in self.request.transform:
+            if pattern != EVERYWHERE and not any(site.matches(pattern) for site in self.survey.chosen):
+                raise ValueError(
+                    f"the pattern {pattern!r} of {name} names no site that is substituted; "
+                    f"{self.survey.nearest(pattern)}"
+                )
 
-    def taps(self, site: Site) -> int:
-        """Parameters of the depthwise convolution, where there is one."""
-        return site.in_features * site.area if self.way(site) == "separable" else 0
+    def transform_of(self, site: Site) -> str | None:
+        """What the first pattern that names a site asks for."""
+        return next((name for pattern, name in self.request.transform if site.matches(pattern)), None)
 
-    def params(self, site: Site, knob: int) -> int:
-        return self.taps(site) + self.transform.params(*self.shape(site), knob)
+    def pricings(self, spatial: Spatial) -> dict[str, Pricing]:
+        """The sites that a pattern names, by path."""
+        made = {}
+        for site in self.survey.chosen:
+            name = self.transform_of(site)
+            if name is not None:
+                kernel_way: Way = "unfolded" if spatial == "unfolded" else "separable"
+                way: Way = "pointwise" if site.area == 1 else kernel_way
+                options = self.request.options_of(name)
+                made[site.path] = Pricing(site, get_transform(name), way, self.request.seed, options)
+        return made
 
-    def mult_adds(self, site: Site, knob: int) -> int:
-        """As executed over all calls; where another module reads the weight, each read forms it."""
-        assert site.positions is not None
-        shape = self.shape(site)
-        called = sum(
-            self.transform.executed_mult_adds(*shape, knob, positions) + positions * self.taps(site)
-            for positions in site.positions
-        )
-        return called + site.weight_reads * self.transform.forming_mult_adds(*shape, knob)
-
-    def cost(self, metric: Metric, site: Site, knob: int) -> int:
-        return self.params(site, knob) if metric == "params" else self.mult_adds(site, knob)
-
-    def dense_cost(self, metric: Metric, site: Site) -> int:
-        return site.params if metric == "params" else site.mult_adds or 0
-
-    def ladder(self, metric: Metric, site: Site) -> Ladder | None:
-        """The knobs that cost no more than the dense layer; None when there is none."""
-        shape = self.shape(site)
-        knobs = self.transform.knobs(*shape)
-        top = highest_within(knobs, lambda knob: self.cost(metric, site, knob), self.dense_cost(metric, site))
-        if top < 0:
-            return None
-        return Ladder(
-            knobs,
-            top,
-            lambda knob: self.cost(metric, site, knob),
-            lambda scale: self.transform.knob_at(*shape, scale),
-        )
-
-    def within(self, metric: Metric, budget: int) -> Plan:
-        total = self.survey.params if metric == "params" else self.survey.mult_adds
-        if total is None:
+    def within(self, metric: str, budget: int) -> Plan:
+        """At most `budget` for the whole network."""
+        whole = self.survey.params if metric == "params" else self.survey.mult_adds
+        if whole is None:
             raise ValueError("a budget of mult-adds needs an example input: plan(..., example=x)")
-        ladders = {site.path: self.ladder(metric, site) for site in self.survey.chosen}
-        used = [ladder for ladder in ladders.values() if ladder is not None]
-        replaced = sum(
-            self.dense_cost(metric, site) for site in self.survey.chosen if ladders[site.path] is not None
+        spatial, remarks = self.spatial_for(metric, budget, whole)
+        pricings = self.pricings(spatial)
+        ladders, fixed = self.ladders(pricings, metric, whole, published=spatial == "separable")
+        knobs = dict(zip(pricings, spend(ladders, fixed, budget), strict=True))
+        notes = {}
+        for (path, pricing), ladder in zip(pricings.items(), ladders, strict=True):
+            if knobs[path] is None:
+                notes[path] = "stays dense: " + (
+                    "the budget allows it" if ladder.knobs else pricing.why_dense()
+                )
+        return self.assemble(pricings, knobs, notes, remarks)
+
+    def spatial_for(self, metric: str, budget: int, whole: int) -> tuple[Spatial, list[str]]:
+        """How convolutions are treated so that the budget is met, and why; an error if nothing meets it."""
+        ways: list[Spatial] = [self.request.spatial]
+        if self.request.spatial == "auto":
+            has_kernels = any(site.area > 1 for site in self.survey.chosen)
+            ways = ["separable", "unfolded"] if has_kernels else ["unfolded"]
+        reach: dict[Spatial, tuple[int, int]] = {}
+        for way in ways:
+            ladders, fixed = self.ladders(self.pricings(way), metric, whole, published=way == "separable")
+            reach[way] = lowest_cost(ladders, fixed), structured_cost(ladders, fixed)
+        lowest = min(low for low, _ in reach.values())
+        if budget < lowest:
+            raise BudgetError(self._below(metric, budget, lowest), lowest)
+        structured = [way for way, (low, high) in reach.items() if low <= budget <= high]
+        way = (structured or [way for way in reversed(ways) if reach[way][0] <= budget])[0]
+        remarks = []
+        if len(ways) > 1 and way == "unfolded":
+            low, high = reach["separable"]
+            side = f"at most {high:,}" if budget > high else f"at least {low:,}"
+            remarks.append(f"convolutions unfolded: made separable the network has {side} {_UNITS[metric]}")
+        if budget > reach[way][1] and budget < whole:
+            remarks.append("some layers stay dense: structure alone does not use the whole budget")
+        if budget >= whole:
+            remarks.append("the dense network itself is within the budget")
+        return way, remarks
+
+    def ladders(
+        self, pricings: Mapping[str, Pricing], metric: str, whole: int, *, published: bool
+    ) -> tuple[list[Ladder], int]:
+        """What each site may cost, and what all else costs."""
+        replaced = sum(pricing.dense_cost(metric) for pricing in pricings.values())
+        ladders = [pricing.ladder(metric, published=published) for pricing in pricings.values()]
+        return ladders, whole - replaced
+
+    def _below(self, metric: str, budget: int, lowest: int) -> str:
+        """Why a budget cannot be met: the cheapest student, and what is in it that is not substituted."""
+        unit = _UNITS[metric]
+        text = (
+            f"{self.request.label} on {self.survey.model}: {format_count(budget)} {unit} is below what is "
+            f"reachable: {lowest:,}"
         )
-        unit = "parameters" if metric == "params" else "mult-adds"
-        try:
-            knobs = iter(spend(used, total - replaced, budget, unit))
-        except BudgetError as error:
-            error.args = (f"{self.transform.name} on {self.survey.model}: {error}",)
-            raise
-        chosen = {path: None if ladder is None else next(knobs) for path, ladder in ladders.items()}
-        return self.assemble(chosen, {}, f"at most {budget:,} {unit}")
+        kept = [
+            (site.params if metric == "params" else site.mult_adds or 0, site)
+            for site in self.survey.items
+            if site.skip
+        ]
+        held = sum(cost for cost, _ in kept)
+        if held:
+            largest = sorted(kept, key=lambda item: item[0], reverse=True)[:3]
+            told = [f"{site.path} {format_count(cost)}, {site.skip}" for cost, site in largest if cost]
+            text += f"; of these {held:,} lie in layers that are not substituted ({'; '.join(told)})"
+        return text
 
     def at_scale(self, scale: float) -> Plan:
-        chosen: dict[str, int | None] = {}
-        for site in self.survey.chosen:
-            ladder = self.ladder("params", site)
-            chosen[site.path] = None if ladder is None else ladder.knobs[ladder.rung_at(scale)]
-        return self.assemble(chosen, {}, f"scale {scale:g}")
+        """One normalised knob for all; a site where it would cost more than the dense layer has less."""
+        pricings = self.pricings(self.request.spatial)
+        knobs: dict[str, int | None] = {}
+        notes: dict[str, str] = {}
+        for path, pricing in pricings.items():
+            legal = pricing.transform.knobs(*pricing.shape)
+            most = pricing.affordable()
+            if not most:
+                knobs[path], notes[path] = None, f"stays dense: {pricing.why_dense()}"
+                continue
+            wanted = legal.index(pricing.transform.knob_at(*pricing.shape, scale))
+            chosen = legal[min(wanted, most - 1)]
+            knobs[path], notes[path] = chosen, pricing.warning(chosen)
+        return self.assemble(pricings, knobs, notes, [])
 
     def at_knob(self, knob: int) -> Plan:
-        chosen: dict[str, int | None] = {}
+        """The same knob for all, or the nearest legal one."""
+        pricings = self.pricings(self.request.spatial)
+        knobs: dict[str, int | None] = {}
         notes: dict[str, str] = {}
-        name = self.transform.knob_name
-        for site in self.survey.chosen:
+        for path, pricing in pricings.items():
             try:
-                nearest = self.transform.nearest_knob(*self.shape(site), knob)
+                nearest = pricing.transform.nearest_knob(*pricing.shape, knob)
             except ValueError as error:
-                raise ValueError(f"{site.path}: {error}") from error
-            chosen[site.path] = nearest if self.params(site, nearest) <= site.params else None
-            if nearest != knob:
-                notes[site.path] = f"{name} {nearest}, the nearest legal to {knob}"
-        return self.assemble(chosen, notes, f"{name} {knob}")
+                raise ValueError(f"{path}: {error}") from error
+            name = pricing.transform.knob_name
+            said = [f"{name} {nearest}, the nearest legal to {knob}"] if nearest != knob else []
+            if pricing.params(nearest) > pricing.site.params:
+                knobs[path] = None
+                said.append(f"stays dense: {pricing.why_dense()}")
+            else:
+                knobs[path] = nearest
+                said.append(pricing.warning(nearest))
+            notes[path] = "; ".join(filter(None, said))
+        return self.assemble(pricings, knobs, notes, [])
 
-    def assemble(self, knobs: Mapping[str, int | None], notes: Mapping[str, str], budget: str) -> Plan:
-        layers = tuple(
-            self.layer(site, knobs[site.path], notes.get(site.path, "")) for site in self.survey.chosen
-        )
+    def assemble(
+        self,
+        pricings: Mapping[str, Pricing],
+        knobs: Mapping[str, int | None],
+        notes: Mapping[str, str],
+        remarks: Sequence[str],
+    ) -> Plan:
+        """The plan of these choices; what no pattern names stays dense."""
+        layers = []
+        for site in self.survey.chosen:
+            if site.path in pricings:
+                layers.append(pricings[site.path].layer(knobs[site.path], notes.get(site.path, "")))
+            else:
+                layers.append(left_alone(site))
+        mult_adds = self.survey.mult_adds
 
-        def whole(field: str) -> int | None:
+        def whole(cost: Callable[[PlannedLayer], int | None]) -> int | None:
             """Mult-adds of the network: what is not a site stays as it was."""
-            if self.survey.mult_adds is None:
+            if mult_adds is None:
                 return None
-            change: int = sum(getattr(layer, field) - (layer.dense_mult_adds or 0) for layer in layers)
-            return self.survey.mult_adds + change
+            return mult_adds + sum((cost(layer) or 0) - (layer.dense_mult_adds or 0) for layer in layers)
 
         return Plan(
             model=self.survey.model,
-            transform=self.transform.name,
-            budget=budget,
-            spatial=self.spatial,
+            request=self.request,
             dense_params=self.survey.params,
             params=self.survey.params + sum(layer.params - layer.dense_params for layer in layers),
-            dense_mult_adds=self.survey.mult_adds,
-            mult_adds=whole("mult_adds"),
-            ideal_mult_adds=whole("ideal_mult_adds"),
-            matrix_mult_adds=whole("matrix_mult_adds"),
-            layers=layers,
+            dense_mult_adds=mult_adds,
+            mult_adds=whole(lambda layer: layer.mult_adds),
+            ideal_mult_adds=whole(lambda layer: layer.ideal_mult_adds),
+            matrix_mult_adds=whole(lambda layer: layer.matrix_mult_adds),
+            layers=tuple(layers),
+            remarks=tuple(remarks),
         )
-
-    def layer(self, site: Site, knob: int | None, note: str) -> PlannedLayer:
-        shape = self.shape(site)
-        spec = None
-        params, executed, ideal, matrix = site.params, site.mult_adds, site.mult_adds, site.mult_adds
-        notes = [note] if note else []
-        if knob is None:
-            refused = not self.transform.knobs(*shape)
-            notes.append("left dense: " + ("shape refused" if refused else "structure would cost more"))
-        else:
-            spec = Spec(self.transform.name, knob, _layer_seed(self.seed, site.path), self.options)
-            params = self.params(site, knob)
-            if site.weight_reads:
-                notes.append("another module reads its weight, which forms it")
-            if site.positions is not None:
-                positions = sum(site.positions)
-                executed = self.mult_adds(site, knob)
-                ideal = positions * (self.transform.ideal_mult_adds(*shape, knob) + self.taps(site))
-                matrix = positions * (shape[0] * shape[1] + self.taps(site))
-        return PlannedLayer(
-            path=site.path,
-            kind=site.kind,
-            in_features=site.in_features,
-            out_features=site.out_features,
-            kernel=site.kernel,
-            way=self.way(site),
-            spec=spec,
-            dense_params=site.params,
-            params=params,
-            dense_mult_adds=site.mult_adds,
-            mult_adds=executed,
-            ideal_mult_adds=ideal,
-            matrix_mult_adds=matrix,
-            note="; ".join(notes),
-        )
-
-
-def _layer_seed(seed: int, path: str) -> int:
-    """A seed of its own for every layer, the same on every machine."""
-    return zlib.crc32(f"{seed}:{path}".encode())

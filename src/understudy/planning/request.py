@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from understudy.transforms import Transform
-from understudy.transforms.registry import find_transform
+from understudy.transforms.registry import get_transform
 
 from .budget import Budget
 
@@ -79,10 +79,10 @@ class Request:
 
     def options_of(self, transform: str) -> dict[str, str]:
         """The options that a transform has."""
-        return {name: value for name, value in self.options if name in find_transform(transform).options}
+        return {name: value for name, value in self.options if name in get_transform(transform).options}
 
     def _check_options(self) -> None:
-        made = [find_transform(name) for name in self.transforms]
+        made = [get_transform(name) for name in self.transforms]
         for name, value in self.options:
             having = [transform for transform in made if name in transform.options]
             if not having:
@@ -142,8 +142,8 @@ def assigned(transform: TransformChoice | None) -> tuple[tuple[str, str], ...]:
                 raise ValueError(f"{pattern!r} is not a pattern: a module's path or type, such as '*.conv2'")
         if not transform:
             raise ValueError("transform is empty: name at least one, such as {'Linear': 'shuffle'}")
-        return tuple((pattern, find_transform(one).name) for pattern, one in transform.items())
-    return ((EVERYWHERE, find_transform(transform).name),)
+        return tuple((pattern, get_transform(one).name) for pattern, one in transform.items())
+    return ((EVERYWHERE, get_transform(transform).name),)
 
 
 def _patterns(label: str, patterns: Sequence[str] | None) -> tuple[str, ...]:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import difflib
 import fnmatch
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from understudy._util.quantities import format_count
-from understudy._util.text_tables import render, table
+from understudy._util.nearest import nearest
+from understudy._util.quantities import format_count, format_shape
+from understudy._util.text_tables import Table, table
 from understudy.counting.trace import Example, Trace, trace
 from understudy.layers.layer import Layer
 from understudy.layers.replacement import Kind
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from .alike import computes_as
 
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+Include = Sequence[str] | Callable[["Site"], bool]
 _DENSE: dict[type[nn.Module], Kind] = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d"}
 
 
@@ -49,11 +52,16 @@ class Site:
     @property
     def shape(self) -> str:
         """`3×3 160 → 320` or `512 → 10`."""
-        window = "×".join(map(str, self.kernel)) + " " if self.kernel else ""
-        return f"{window}{self.in_features} → {self.out_features}"
+        return format_shape(self.kernel, self.in_features, self.out_features)
+
+    def matches(self, pattern: str) -> bool:
+        """Whether a pattern names the module, a module that holds it, or its type."""
+        parts = self.path.split(".")
+        names = [self.type, *(".".join(parts[: depth + 1]) for depth in range(len(parts)))]
+        return any(fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Sites(Sequence[Site]):
     """All sites of a network, in the order in which it registers them."""
 
@@ -61,6 +69,8 @@ class Sites(Sequence[Site]):
     items: tuple[Site, ...]
     params: int  # of the whole network
     mult_adds: int | None  # of the whole network
+    include: tuple[str, ...] = ()  # as asked for
+    exclude: tuple[str, ...] = ()
 
     @property
     def chosen(self) -> list[Site]:
@@ -80,10 +90,25 @@ class Sites(Sequence[Site]):
     def __iter__(self) -> Iterator[Site]:
         return iter(self.items)
 
-    def __str__(self) -> str:
-        return render(self.__rich__())
+    def nearest(self, pattern: str) -> str:
+        """The paths and types most like a pattern that names nothing, in words."""
+        names = list(dict.fromkeys([site.path for site in self] + [site.type for site in self]))
+        return f"the nearest are {', '.join(map(repr, nearest(pattern, names) or names[:3]))}"
 
-    def __rich__(self) -> Table:
+    def __repr__(self) -> str:
+        return f"<Sites: {len(self.chosen)} of {len(self)} sites of {self.model} are substituted>"
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.table()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def table(self) -> Table:
+        """A row for every site."""
         rows = (
             (
                 site.path or "(the network itself)",
@@ -101,6 +126,7 @@ class Sites(Sequence[Site]):
             rows,
             caption=f"{len(chosen)} of {len(self)} sites are substituted; they hold "
             f"{format_count(sum(site.params for site in chosen))} of {format_count(self.params)} parameters",
+            yielding=("type", "mult-adds"),
         )
 
 
@@ -108,7 +134,7 @@ def sites(
     model: nn.Module,
     example: Example | None = None,
     *,
-    include: Sequence[str] | None = None,
+    include: Include | None = None,
     exclude: Sequence[str] | None = None,
     meta: bool = True,
 ) -> Sites:
@@ -117,8 +143,15 @@ def sites(
     By default all nn.Linear, nn.Conv1d and nn.Conv2d are, but for the first convolution and the last layer,
     in the order in which they run on the `example` or, without one, are registered.
     `include` names what is wanted instead, `exclude` what is not: glob patterns on module paths ("layer1",
-    "*.conv2") and type names ("Linear"). With an `example` input the mult-adds of each site are counted.
+    "*.conv2") and type names ("Linear"); `include` may also be a function of a Site. With an `example`, an
+    input or its shape, the mult-adds of each site are counted.
+
+    >>> import understudy as us
+    >>> us.sites(us.create_model("resnet20"))
+    <Sites: 18 of 20 sites of CifarResNet are substituted>
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, not a torch.nn.Module")
     record = trace(model, example, meta=meta) if example is not None else None
     owners = weight_owners(model)
     parts: set[nn.Module] = set()  # what belongs to a layer (its factors, its parametrisation) is no site
@@ -129,13 +162,13 @@ def sites(
             if isinstance(module, Layer) or kind_of(module) != "other":
                 parts.update(module.modules())
     called = {path: place for place, path in enumerate(record.outputs)} if record else {}
-    chosen = _select(found, include, exclude, called)
     total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
-    return Sites(
-        model=type(model).__name__,
-        items=tuple(chosen),
-        params=total,
-        mult_adds=record.mult_adds.total() if record else None,
+    whole = record.mult_adds.total() if record else None
+    everything = Sites(type(model).__name__, tuple(found), total, whole)
+    selected = _select(everything, include, exclude, called)
+    wanted = [site.path for site in selected if not site.skip] if callable(include) else include
+    return dataclasses.replace(
+        everything, items=selected, include=tuple(wanted or ()), exclude=tuple(exclude or ())
     )
 
 
@@ -175,7 +208,7 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
     dense = next(base for base in _DENSE if isinstance(module, base))
     methods = ("forward", "_conv_forward")
     same_class = all(getattr(type(module), name, None) == getattr(dense, name, None) for name in methods)
-    if not same_class or any(name in vars(module) for name in methods):
+    if any(name in vars(module) for name in methods):
         return f"{type(module).__name__} computes in its own way"
     names = {name for name, _ in module.named_parameters()}
     if not names <= {"weight", "bias"} or "weight" not in names:
@@ -183,6 +216,8 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
     weight = module.get_parameter("weight")
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}, not floating point"
+    if not same_class and not computes_as(module, dense):
+        return f"{type(module).__name__} computes in its own way"
     for name, parameter in module.named_parameters():
         others = [owner or "the network itself" for owner in owners[id(parameter)] if owner != path]
         if others:
@@ -222,41 +257,49 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
 
 
 def _select(
-    found: list[Site], include: Sequence[str] | None, exclude: Sequence[str] | None, called: dict[str, int]
-) -> list[Site]:
-    for label, patterns in (("include", include), ("exclude", exclude)):
-        if isinstance(patterns, str):
-            raise TypeError(f"{label} is {patterns!r}; give a list of patterns: [{patterns!r}]")
-        for pattern in patterns or ():
-            if not any(_matches(pattern, site) for site in found):
-                raise ValueError(f"{label} pattern {pattern!r} matches no site; {_nearest(pattern, found)}")
-    by_default: dict[str, str] = {}
-    dense = [site for site in found if site.kind != "other" and (not called or site.path in called)]
-    dense.sort(key=lambda site: called.get(site.path, 0))  # as they run; without an example, as registered
-    if include is None and len(dense) > 1:
-        by_default[dense[-1].path] = "the last layer, excluded by default"
-        stem = next((site for site in dense if site.kind != "linear"), None)
-        if stem is not None:
-            by_default[stem.path] = "the first convolution, excluded by default"
+    found: Sites, include: Include | None, exclude: Sequence[str] | None, called: dict[str, int]
+) -> tuple[Site, ...]:
+    """The sites with the reason for each that is not wanted."""
+    patterns = () if include is None or callable(include) else include
+    for label, given in (("include", patterns), ("exclude", exclude or ())):
+        if isinstance(given, str):
+            raise TypeError(f"{label} is {given!r}; give a list of patterns: [{given!r}]")
+        for pattern in given:
+            _check_pattern(label, pattern, found)
+    by_default = {} if include is not None else _left_out_by_default(found, called)
     chosen = []
     for site in found:
         skip = site.skip or by_default.get(site.path)
-        if skip is None and include is not None and not any(_matches(pattern, site) for pattern in include):
-            skip = "not included"
+        if skip is None and include is not None:
+            wanted = include(site) if callable(include) else any(map(site.matches, patterns))
+            skip = None if wanted else "not included"
         if skip is None:
-            skip = next((f"excluded by {p!r}" for p in exclude or () if _matches(p, site)), None)
+            skip = next((f"excluded by {p!r}" for p in exclude or () if site.matches(p)), None)
         chosen.append(dataclasses.replace(site, skip=skip))
-    return chosen
+    return tuple(chosen)
 
 
-def _matches(pattern: str, site: Site) -> bool:
-    """Whether a pattern names the module, a module that holds it, or its type."""
-    parts = site.path.split(".")
-    prefixes = (".".join(parts[: depth + 1]) for depth in range(len(parts)))
-    return fnmatch.fnmatchcase(site.type, pattern) or any(fnmatch.fnmatchcase(p, pattern) for p in prefixes)
+def _check_pattern(label: str, pattern: object, found: Sites) -> None:
+    """Refuse a pattern that names nothing, or that includes only what cannot be substituted."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"{label} holds {pattern!r}, which is not a pattern")
+    named = [site for site in found if site.matches(pattern)]
+    if not named:
+        raise ValueError(f"{label} pattern {pattern!r} matches no site; {found.nearest(pattern)}")
+    by_name = not any(character in pattern for character in "*?[")
+    if label == "include" and by_name and all(site.skip for site in named):
+        told = "; ".join(f"{site.path or '(the network itself)'}: {site.skip}" for site in named[:3])
+        raise ValueError(f"include pattern {pattern!r} names only what cannot be substituted ({told})")
 
 
-def _nearest(pattern: str, found: list[Site]) -> str:
-    names = list(collections.OrderedDict.fromkeys([s.path for s in found] + [s.type for s in found]))
-    near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
-    return f"the nearest are {', '.join(map(repr, near))}"
+def _left_out_by_default(found: Sites, called: dict[str, int]) -> dict[str, str]:
+    """The first convolution and the last layer, as they run or, without an example, as registered."""
+    dense = [site for site in found if site.kind != "other" and (not called or site.path in called)]
+    dense.sort(key=lambda site: called.get(site.path, 0))
+    if len(dense) < 2:
+        return {}
+    reasons = {dense[-1].path: "the last layer, excluded by default"}
+    stem = next((site for site in dense if site.kind != "linear"), None)
+    if stem is not None:
+        reasons[stem.path] = "the first convolution, excluded by default"
+    return reasons

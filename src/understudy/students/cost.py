@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from understudy._util.quantities import format_bytes, format_count, format_share
-from understudy._util.text_tables import render, table
+from understudy._util.text_tables import Table, table
 from understudy.counting.trace import Example, trace
 from understudy.layers.layer import Layer, stand_ins
 
 from .file import file_size
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LayerCost:
     bytes: int  # of its parameters and saved buffers
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Cost:
     """What a network costs for one example: printable, and the sum of its layers.
 
@@ -46,10 +46,20 @@ class Cost:
     bytes: int
     layers: tuple[LayerCost, ...]
 
-    def __str__(self) -> str:
-        return render(self.__rich__())
+    def __repr__(self) -> str:
+        return f"<Cost: {self.model}, {self.params:,} parameters, {self.mult_adds:,} mult-adds>"
 
-    def __rich__(self) -> Table:
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.table()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+    def table(self) -> Table:
+        """A row for every module that has a cost of its own."""
         rows = [
             (
                 layer.path or "(the network itself)",
@@ -68,6 +78,7 @@ class Cost:
             title=self.model,
             caption=f"{self.params:,} parameters; {self.mult_adds:,} mult-adds as executed, "
             f"{self.ideal_mult_adds:,} ideal; {self.bytes:,} bytes on disk",
+            yielding=("ideal", "type", "of all"),
         )
 
 

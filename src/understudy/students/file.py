@@ -14,12 +14,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from understudy._util.files import whole_file
-from understudy.layers.layer import Conv, Layer, SeparableConv, stand_ins
-from understudy.layers.replacement import Kind, Replacement, Spec, Way
+from understudy.layers.execution import DEFAULT
+from understudy.layers.layer import stand_ins
+from understudy.layers.replacement import Replacement
 
 from .substitute import build_layers, exchange
 
-HEADER_KEY, _VERSION = "understudy", 1
+HEADER_KEY, _VERSION = "understudy", 2
 _EMPTY = json.dumps({"version": _VERSION, "layers": [], "aliases": {}})
 # The order in which safetensors lays tensors out: by dtype, the last of these first, then by name.
 _DTYPES = {
@@ -145,25 +146,18 @@ def _contents(model: nn.Module) -> tuple[dict[str, Tensor], str]:
         else:
             first_names[id(value)] = key
             tensors[key] = value
-    layers = [dataclasses.asdict(replacement) for replacement in replacements(model)]
+    layers = [_record(replacement) for replacement in replacements(model)]
     return tensors, json.dumps({"version": _VERSION, "layers": layers, "aliases": aliases})
+
+
+def _record(replacement: Replacement) -> dict[str, object]:
+    """As the header holds it; how a layer runs is in it only where that was set."""
+    record = dataclasses.asdict(replacement)
+    if replacement.execution == DEFAULT:
+        del record["execution"]
+    return record
 
 
 def replacements(model: nn.Module) -> list[Replacement]:
     """What stands in where in a substituted network."""
-    return [_replacement(path, layer) for path, layer in stand_ins(model)]
-
-
-def _replacement(path: str, layer: Layer) -> Replacement:
-    transform = layer.transform
-    kind: Kind = "linear"
-    way: Way = "pointwise"
-    kernel: tuple[int, ...] = ()
-    in_features = transform.in_features
-    if isinstance(layer, Conv | SeparableConv):
-        kernel, in_features = layer.geometry.kernel, layer.in_channels
-        kind = "conv1d" if layer.geometry.dims == 1 else "conv2d"
-        if layer.geometry.area > 1:
-            way = "separable" if isinstance(layer, SeparableConv) else "unfolded"
-    spec = Spec(transform.name, transform.knob, transform.seed, transform.spec_options())
-    return Replacement(path, kind, in_features, transform.out_features, kernel, way, spec)
+    return [Replacement.of(path, layer) for path, layer in stand_ins(model)]

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from understudy.layers.geometry import Geometry
-from understudy.layers.layer import Conv, Layer, Linear, SeparableConv, stand_ins
+from understudy.layers.layer import Layer, stand_ins
 from understudy.layers.replacement import Replacement
+from understudy.layers.separable import SeparableConv
 from understudy.planning.plan import Plan
 from understudy.planning.sites import kind_of, obstacle, weight_owners
 
@@ -103,25 +103,11 @@ def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None
 
 @torch.no_grad()
 def _build(planned: Replacement, module: nn.Module, init: Init) -> Layer:
-    assert planned.spec is not None
+    layer = planned.build(module, draw=init != "none")
     weight = module.get_parameter("weight")
-    transform = planned.spec.build(
-        planned.matrix_in_features, planned.out_features, device=weight.device, dtype=weight.dtype
-    )
-    bias = module._parameters.get("bias")
-    layer: Layer
-    if isinstance(module, nn.Conv1d | nn.Conv2d):
-        wrap = SeparableConv if planned.way == "separable" else Conv
-        layer = wrap(transform, Geometry.of(module), bias)
-    else:
-        layer = Linear(transform, bias)
     if not weight.is_meta and init != "none":
         precise = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
         _initialise_(layer, precise, init)
-    for parameter in layer.parameters():
-        parameter.requires_grad_(weight.requires_grad)
-    if bias is not None and layer.bias is not None:
-        layer.bias.requires_grad_(bias.requires_grad)
     _adopt(module, layer)
     return layer
 

@@ -1,7 +1,10 @@
 """Training with the original as teacher: recipes, losses, decay, the loop, and runs that resume."""
 
 from .divergence import DivergedError
-from .loop import evaluate, train
+from .evaluation import Evaluation, evaluate, evaluate_trained
+from .figures import Epoch, Errors
+from .job import Job, load_data, prepare
+from .loop import Fitted, fit, train
 from .recipe import (
     Recipe,
     indifferent_settings,
@@ -15,12 +18,21 @@ from .teacher import teacher_identity
 
 __all__ = [
     "DivergedError",
+    "Epoch",
+    "Errors",
+    "Evaluation",
+    "Fitted",
+    "Job",
     "Recipe",
     "Run",
     "RunError",
     "evaluate",
+    "evaluate_trained",
+    "fit",
     "indifferent_settings",
+    "load_data",
     "load_recipe",
+    "prepare",
     "recipe_names",
     "recipe_settings",
     "settings_by_source",

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from understudy.counting.trace import Example
+from understudy.distil.frozen import call
+
 
 class DivergedError(RuntimeError):
     """The loss or a weight became NaN or infinite."""
@@ -21,7 +24,7 @@ def check_finite(network: nn.Module, step: int) -> None:
 
 
 @torch.no_grad()
-def first_not_finite(network: nn.Module, x: Tensor) -> str:
+def first_not_finite(network: nn.Module, x: Example) -> str:
     """Which layer's output is not finite first, found by running the batch once more, in words."""
     found: list[str] = []
 
@@ -34,7 +37,7 @@ def first_not_finite(network: nn.Module, x: Tensor) -> str:
 
     handles = [module.register_forward_hook(watch(path)) for path, module in network.named_modules() if path]
     try:
-        network(x)
+        call(network, x)
     finally:
         for handle in handles:
             handle.remove()

@@ -18,11 +18,13 @@ from understudy._util.shipped import read_toml, shipped_names
 from understudy.distil.decay import Policy, Scope
 from understudy.planning.request import Request
 
+from .losses import Loss
+from .optimisers import OptimiserName
+from .precision import Precision
+from .schedules import Schedule
 from .settings import REQUEST_KEYS, SIZES, changed_request, convert, overlaid, written
 
 FORMAT = 2  # of what an identity is made of, and of a run's settings on disk
-Schedule = Literal["step", "cosine"]
-Precision = Literal["float32", "bfloat16", "float16"]
 
 # Of a field: what a run is called, where its inputs lie, how it runs. Another choice gives the same result.
 INDIFFERENT: Mapping[str, bool] = MappingProxyType({"decides": False})
@@ -45,12 +47,17 @@ class Recipe:
     # optimisation
     epochs: int = 200
     batch_size: int = 128
+    loss: Loss = "cross_entropy"
+    label_smoothing: float = 0.0
+    optimiser: OptimiserName = "sgd"
     learning_rate: float = 0.1
     schedule: Schedule = "step"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
-    momentum: float = 0.9
+    rise: float = 0.3  # of one_cycle: the share of steps with a rising rate
+    momentum: float = 0.9  # of sgd
     nesterov: bool = False
+    betas: tuple[float, ...] = (0.9, 0.999)  # of adamw
     clip: float = 0.0
     ema: float = 0.0
     # weight decay
@@ -211,9 +218,15 @@ def _check(recipe: Recipe) -> None:
     ):  # fmt: skip
         if getattr(recipe, key) < low:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, below {low}")
-    for key in ("ema", "drop_path"):
+    for key in ("ema", "drop_path", "label_smoothing"):
         if not 0 <= getattr(recipe, key) < 1:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, not in 0..1")
+    if recipe.label_smoothing and recipe.loss != "cross_entropy":
+        raise ValueError(f"label_smoothing is for the loss cross_entropy, not {recipe.loss}")
+    if not 0 < recipe.rise < 1:
+        raise ValueError(f"rise is {recipe.rise!r}, not between 0 and 1")
+    if len(recipe.betas) != 2 or not all(0 <= beta < 1 for beta in recipe.betas):
+        raise ValueError(f"betas is {recipe.betas!r}, not two numbers in 0..1")
     if recipe.temperature <= 0:
         raise ValueError(f"temperature is {recipe.temperature!r}, not above 0")
     for override in recipe.decay_overrides:

@@ -103,21 +103,25 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path, recipe: Recipe, inputs: Inputs | None = None) -> Run:
-        """Start a run in an empty or new folder, or take up the same run again."""
-        config = folder / CONFIG
+        """A run whose folder is taken."""
+        run = cls(folder, recipe, inputs)
+        run.take()
+        return run
+
+    def take(self) -> None:
+        """Start the run in an empty or new folder, or take up the same run again."""
+        folder, config = self.folder, self.folder / CONFIG
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder} is a file: choose another --out")
         if folder.is_dir() and not config.exists() and any(not _is_ours(path) for path in folder.iterdir()):
             raise RunError(f"{folder} is not empty and holds no run: choose another --out")
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        run = cls(folder, recipe, inputs)
-        run._take_lock()
+        self._take_lock()
         try:
-            run._settle()
+            self._settle()
         except BaseException:
-            run.close()
+            self.close()
             raise
-        return run
 
     def _settle(self) -> None:
         """Make sure that the folder is this run's, and clear what a kill left half written."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
+from understudy._util.nearest import hint
 from understudy.planning.budget import METRICS, Budget, Metric
 from understudy.planning.request import EVERYWHERE, Request
 
@@ -93,7 +94,7 @@ def convert(key: str, value: Any, wanted: Any, *, from_text: bool = True) -> Any
     problem = ValueError(f"{key} is {value!r}, not {_describe(wanted)}")
     if get_origin(wanted) is Literal:
         if value not in get_args(wanted):
-            raise problem
+            raise ValueError(f"{problem}{hint(str(value), get_args(wanted))}")
         return value
     if get_origin(wanted) is tuple:
         items = value

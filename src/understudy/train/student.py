@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +10,13 @@ from torch import Tensor, nn
 from understudy.counting.trace import trace
 from understudy.data import DataSet
 from understudy.networks.models import create_model
-from understudy.networks.nets import Darts
+from understudy.networks.nets.auxiliary import AuxiliaryHead, remove_auxiliary_
+from understudy.networks.nets.drop_path import DropPath
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
-from understudy.planning.request import Request
 from understudy.students.substitute import substitute
 
 from .recipe import Recipe
-from .settings import written
 
 
 def dense_network(recipe: Recipe, classes: int, *, training: bool) -> nn.Module:
@@ -42,17 +40,7 @@ def make_student_plan(recipe: Recipe, classes: int, example: Tensor) -> Plan | N
         return Plan.load(recipe.plan)
     if not recipe.request.transform:
         return None
-    return make_plan(
-        dense_network(recipe, classes, training=False), **plan_arguments(recipe.request), example=example
-    )
-
-
-def plan_arguments(request: Request) -> dict[str, Any]:
-    """A request as the arguments of `plan`; how to treat k×k convolutions is its choice unless it is told."""
-    asked = written(request)
-    if asked["spatial"] == "auto":
-        del asked["spatial"]
-    return {**asked, "seed": request.seed}
+    return make_plan(dense_network(recipe, classes, training=False), request=recipe.request, example=example)
 
 
 def make_student(recipe: Recipe, classes: int, plan: Plan | None, teacher: nn.Module | None) -> nn.Module:
@@ -78,17 +66,15 @@ def check_outputs(network: nn.Module, data: DataSet) -> None:
 
 def without_auxiliary(network: nn.Module) -> nn.Module:
     """The network as it is used: a copy without the head that only training needs, where there is one."""
-    if not any(isinstance(module, Darts) and module.auxiliary for module in network.modules()):
+    if not any(isinstance(module, AuxiliaryHead) for module in network.modules()):
         return network
     used = copy.deepcopy(network)
-    for module in used.modules():
-        if isinstance(module, Darts):
-            module.auxiliary = None
+    remove_auxiliary_(used)
     return used
 
 
-def set_drop_path(network: nn.Module, probability: float) -> None:
+def set_drop_path_(network: nn.Module, probability: float) -> None:
     """Ramp drop-path where the network has it."""
     for module in network.modules():
-        if isinstance(module, Darts):
-            module.drop_path_probability = probability
+        if isinstance(module, DropPath):
+            module.probability = probability

@@ -8,19 +8,26 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.distil.attention import AttentionTransfer, distillation_loss
+from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
-from understudy.layers.layer import Conv, stand_ins
+from understudy.distil.distillation import distillation_loss
+from understudy.distil.frozen import call, first_tensor, frozen
+from understudy.layers import stand_ins
+from understudy.networks.nets.auxiliary import AuxiliaryHead
 
 from .divergence import DivergedError, first_not_finite
-from .processes import Processes
+from .figures import Epoch
+from .job import Job
+from .losses import target_loss
+from .optimisers import make_optimiser, memory_of, remember_
+from .precision import autocast, in_layout, may_be_channels_last
 from .recipe import Recipe
 from .run import Checkpoint
-from .student import set_drop_path
+from .schedules import rate_factor
+from .student import set_drop_path_
 
 
 @dataclasses.dataclass
@@ -32,52 +39,40 @@ class Progress:
     batch: int = 0  # of the epoch
     loss_sum: float = 0.0  # over the epoch so far and all processes
     right: int = 0
+    labelled: int = 0  # of the samples seen, those whose targets are classes
     seen: int = 0
 
 
 class Trainer:
-    """The moving parts of a run: network, optimiser, teacher, average, and how to take one step."""
+    """The moving parts of a job: network, optimiser, teacher, average, and how to take one step."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        network: nn.Module,
-        teacher: nn.Module | None,
-        processes: Processes,
-        example: Tensor,
-    ) -> None:
+    def __init__(self, job: Job, steps_per_epoch: int) -> None:
+        recipe, network = job.settings, job.model
         self.recipe = recipe
-        self.processes = processes
         self.network = network
-        self.channels_last = recipe.channels_last and may_be_channels_last(network, processes.device)
+        self.processes = job.place
+        self.steps = steps_per_epoch * recipe.epochs
+        device = self.processes.device
+        self.channels_last = recipe.channels_last and may_be_channels_last(network, device)
         if self.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         for _, layer in stand_ins(network) if not recipe.recompute else ():
-            layer.recompute = False
-        overrides = dict(item.split("=", 1) for item in recipe.decay_overrides)
-        groups = weight_decay_groups(
-            network,
-            recipe.weight_decay,
-            policy=recipe.decay,
-            scope=recipe.decay_scope,
-            overrides=overrides,  # type: ignore[arg-type]
-            decay_vectors=recipe.decay_vectors,
-        )
-        self.optimiser = torch.optim.SGD(
-            groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov
-        )
-        self.scaler = torch.amp.GradScaler(processes.device.type, enabled=recipe.precision == "float16")
-        self.teacher = teacher.to(processes.device) if teacher is not None else None
+            layer.execution = dataclasses.replace(layer.execution, recompute=False)
+        self.optimiser = job.optimiser or make_optimiser(recipe, _groups(recipe, network))
+        self.rates = [group["lr"] for group in self.optimiser.param_groups]
+        self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "float16")
+        self.teacher = None if job.teacher is None else _on(device, job.teacher)
         self.attention = None
-        if recipe.attention and teacher is not None:
+        if recipe.attention and self.teacher is not None:
             self.attention = AttentionTransfer(
-                network, teacher, taps=recipe.taps or None, beta=recipe.attention, example=example
+                network, self.teacher, taps=recipe.taps or None, beta=recipe.attention, example=job.example
             )
         self.average = (
             {key: value.clone() for key, value in network.state_dict().items()} if recipe.ema else {}
         )
+        self.has_auxiliary = any(isinstance(module, AuxiliaryHead) for module in network.modules())
         self.forward: nn.Module = network
-        if processes.world_size > 1:
+        if self.processes.world_size > 1:
             self.forward = DistributedDataParallel(network)
         if recipe.compile:
             self.forward = torch.compile(self.forward)  # type: ignore[assignment]
@@ -85,44 +80,31 @@ class Trainer:
     def begin(self, epoch: int) -> None:
         """Set what changes with the epoch."""
         self.network.train()
-        set_drop_path(self.network, self.recipe.drop_path * epoch / self.recipe.epochs)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.recipe, epoch)
+        set_drop_path_(self.network, self.recipe.drop_path * epoch / self.recipe.epochs)
 
-    def step(self, x: Tensor, y: Tensor, share: float, progress: Progress) -> float:
+    def step(self, x: Any, y: Tensor, share: float, progress: Progress) -> float:
         """One batch: forward, backward, update. `share` weighs this process's part of the batch."""
         recipe = self.recipe
+        factor = rate_factor(recipe, progress.epoch, progress.step, self.steps)
+        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
         torch.manual_seed(
             recipe.seed + (progress.step + 1) * 1_000_003
         )  # drop-path and dropout follow the step
-        if self.channels_last:
-            x = x.to(memory_format=torch.channels_last)
-        with autocast(recipe, x.device):
-            output = self.forward(x)
-            logits, auxiliary = output if isinstance(output, tuple) else (output, None)
-            loss = F.cross_entropy(logits, y)
-            if self.attention is not None:
-                looked, wanted = self.attention(x)
-            elif self.teacher is not None and recipe.distillation:
-                with torch.no_grad():
-                    wanted = self.teacher(x)
-            if recipe.distillation and self.teacher is not None:
-                soft = distillation_loss(logits.float(), wanted.float(), recipe.temperature)
-                loss = (1 - recipe.distillation) * loss + recipe.distillation * soft
-            if self.attention is not None:
-                loss = loss + looked
-            if auxiliary is not None:
-                loss = loss + recipe.auxiliary * F.cross_entropy(auxiliary, y)
+        x = in_layout(x, channels_last=self.channels_last)
+        with autocast(recipe, self.processes.device):
+            logits, loss = self._loss(x, y)
         value = float(loss.detach())
-        hits = int((logits.detach().argmax(1) == y).sum())
+        classes = len(y) if _are_classes(logits, y) else 0
+        hits = int((logits.detach().argmax(1) == y).sum()) if classes else 0
         # Over all processes: they stop together, and the figures of the epoch are whole in any checkpoint.
-        lost, loss_sum, right, seen = self.processes.sum(
-            [float(not math.isfinite(value)), value * len(y), hits, len(y)]
+        lost, loss_sum, right, labelled, seen = self.processes.sum(
+            [float(not math.isfinite(value)), value * len(y), hits, classes, len(y)]
         )
         if lost:
             where = "in another process"
             if not math.isfinite(value):
-                with autocast(recipe, x.device):
+                with autocast(recipe, self.processes.device):
                     where = first_not_finite(self.network, x)
             raise DivergedError(f"the loss is {loss_sum / seen} at step {progress.step}; {where}")
         self.optimiser.zero_grad(set_to_none=True)
@@ -139,18 +121,48 @@ class Trainer:
         progress.batch += 1
         progress.loss_sum += loss_sum
         progress.right += int(right)
+        progress.labelled += int(labelled)
         progress.seen += int(seen)
         return value
 
-    def end(self, progress: Progress) -> dict[str, Any]:
+    def _loss(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits, and all that is to be lowered: the targets', the teacher's, the auxiliary head's."""
+        recipe = self.recipe
+        output = call(self.forward, x)
+        auxiliary = output[1] if self.has_auxiliary else None
+        logits = first_tensor(output, "the model")
+        loss = target_loss(recipe.loss, logits, y, label_smoothing=recipe.label_smoothing)
+        wanted: Any = None
+        if self.attention is not None:
+            looked, wanted = self.attention(x)
+        elif self.teacher is not None and recipe.distillation:
+            with frozen(self.teacher):
+                wanted = call(self.teacher, x)
+        if recipe.distillation and self.teacher is not None:
+            taught = first_tensor(wanted, "the teacher")
+            soft = distillation_loss(logits.float(), taught.float(), recipe.temperature)
+            loss = (1 - recipe.distillation) * loss + recipe.distillation * soft
+        if self.attention is not None:
+            loss = loss + looked
+        if auxiliary is not None:
+            loss = loss + recipe.auxiliary * target_loss(recipe.loss, auxiliary, y)
+        return logits, loss
+
+    def end(self, progress: Progress) -> Epoch:
         """The training figures of the epoch."""
-        return {
-            "epoch": progress.epoch,
-            "step": progress.step,
-            "learning_rate": learning_rate(self.recipe, progress.epoch),
-            "train_loss": progress.loss_sum / progress.seen,
-            "train_error": 100 * (1 - progress.right / progress.seen),
-        }
+        factor = rate_factor(self.recipe, progress.epoch, progress.step - 1, self.steps)
+        return Epoch(
+            epoch=progress.epoch,
+            step=progress.step,
+            learning_rate=self.rates[0] * factor,
+            train_loss=progress.loss_sum / progress.seen,
+            train_error=100 * (1 - progress.right / progress.labelled) if progress.labelled else None,
+        )
+
+    def close(self) -> None:
+        """Let go of the networks."""
+        if self.attention is not None:
+            self.attention.close()
 
     def averaged(self) -> nn.Module:
         """The network to evaluate and to keep: the running average where there is one."""
@@ -162,57 +174,46 @@ class Trainer:
 
     def checkpoint(self, progress: Progress) -> Checkpoint:
         """Everything the run needs to go on."""
+        memory, numbers = memory_of(self.optimiser, self.network)
         tensors = {f"network.{key}": value for key, value in self.network.state_dict().items()}
         tensors |= {f"average.{key}": value for key, value in self.average.items()}
-        for name, parameter in self.network.named_parameters():
-            momentum = self.optimiser.state[parameter].get("momentum_buffer")
-            if momentum is not None:
-                tensors[f"momentum.{name}"] = momentum
-        return Checkpoint(tensors, {**dataclasses.asdict(progress), "scaler": self.scaler.state_dict()})
+        tensors |= {f"optimiser.{key}": value for key, value in memory.items()}
+        state = {**dataclasses.asdict(progress), "scaler": self.scaler.state_dict(), "optimiser": numbers}
+        return Checkpoint(tensors, state)
 
     def restore(self, checkpoint: Checkpoint) -> Progress:
         """Take up a checkpoint."""
-        part: dict[str, dict[str, Tensor]] = {"network": {}, "average": {}, "momentum": {}}
+        part: dict[str, dict[str, Tensor]] = {"network": {}, "average": {}, "optimiser": {}}
         for key, tensor in checkpoint.tensors.items():
             kind, _, name = key.partition(".")
             part[kind][name] = tensor
         self.network.load_state_dict(part["network"])
         for key, kept in self.average.items():
             kept.copy_(part["average"][key])
-        for name, parameter in self.network.named_parameters():
-            if name in part["momentum"]:  # laid out as the weights: another layout may round differently
-                momentum = torch.empty_like(parameter.detach()).copy_(part["momentum"][name])
-                self.optimiser.state[parameter]["momentum_buffer"] = momentum
         state = dict(checkpoint.state)
+        remember_(self.optimiser, self.network, part["optimiser"], state.pop("optimiser"))
         self.scaler.load_state_dict(state.pop("scaler"))
         return Progress(**{field.name: state[field.name] for field in dataclasses.fields(Progress)})
 
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
-    """The recipe's precision, as a block to run a network in."""
-    return torch.autocast(device.type, _DTYPES[recipe.precision], enabled=recipe.precision != "float32")
-
-
-def may_be_channels_last(network: nn.Module, device: torch.device) -> bool:
-    """Whether training in this layout is safe.
-
-    On a CPU the backward pass of a strided 1×1 convolution with fewer than 8 input channels writes beyond its
-    memory in channels-last (torch 2.13).
-    """
-    return device.type != "cpu" or not any(
-        isinstance(module, nn.Conv2d | Conv)
-        and module.kernel_size == (1, 1)
-        and module.stride != (1, 1)
-        and module.in_channels < 8
-        for module in network.modules()
+def _groups(recipe: Recipe, network: nn.Module) -> list[dict[str, Any]]:
+    """The parameters by their weight decay."""
+    overrides: Any = dict(item.split("=", 1) for item in recipe.decay_overrides)
+    return weight_decay_groups(
+        network,
+        recipe.weight_decay,
+        policy=recipe.decay,
+        scope=recipe.decay_scope,
+        overrides=overrides,
+        decay_vectors=recipe.decay_vectors,
     )
 
 
-def learning_rate(recipe: Recipe, epoch: int) -> float:
-    """The rate of an epoch: by milestones, or along half a cosine to zero."""
-    if recipe.schedule == "cosine":
-        return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * epoch / recipe.epochs))
-    return recipe.learning_rate * recipe.gamma ** sum(epoch >= milestone for milestone in recipe.milestones)
+def _on(device: torch.device, teacher: nn.Module) -> nn.Module:
+    """The teacher on a device: itself, or a copy where it lies elsewhere, for it is not ours to move."""
+    tensors = [*teacher.parameters(), *teacher.buffers()]
+    return teacher if all(one.device == device for one in tensors) else copy.deepcopy(teacher).to(device)
+
+
+def _are_classes(logits: Tensor, y: Tensor) -> bool:
+    return logits.dim() == 2 and y.dim() == 1 and not y.is_floating_point()

@@ -5,7 +5,7 @@ from .base import Transform
 from .dense import Dense
 from .hashed import Hashed
 from .low_rank import LowRank
-from .registry import find_transform, transforms
+from .registry import get_transform, known_transforms, list_transforms, register_transform
 from .shuffle import Shuffle
 from .tensor_train import TensorTrain
 from .tucker import Tucker
@@ -19,6 +19,8 @@ __all__ = [
     "TensorTrain",
     "Transform",
     "Tucker",
-    "find_transform",
-    "transforms",
+    "get_transform",
+    "known_transforms",
+    "list_transforms",
+    "register_transform",
 ]

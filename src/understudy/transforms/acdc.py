@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Shapes, Transform, clamp_knob
+from .base import Shapes, Transform
 from .cosine import CosineTransform, real_fft_mult_adds, riffle
+from .numerics import clamp_knob
+from .orders import Order
+from .stages import State
 
 
 class Acdc(Transform):
@@ -45,41 +49,25 @@ class Acdc(Transform):
         return {"a": (out_features + (knob - 1) * width,), "d": (knob, width)}
 
     @classmethod
-    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
+    def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """A layer: two real FFTs, two twiddles of N/2 + 1 complex numbers, two diagonals."""
         width = max(in_features, out_features)
         twiddle = 4 * (width // 2 + 1)
         cropped = width - out_features  # entries that the outermost A does not have
-        return positions * (knob * 2 * (real_fft_mult_adds(width) + twiddle + width) - cropped) + twiddle
+        per_vector = knob * 2 * (real_fft_mult_adds(width) + twiddle + width) - cropped
+        return (Order("layers", twiddle, per_vector),)
 
-    @classmethod
-    def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
-        """The identity sent through all layers."""
-        return cls.mult_adds(in_features, out_features, knob, positions=in_features)
-
-    def structured(self, x: Tensor) -> Tensor:
-        """Pad to N, run the layers, crop to out."""
-        layers, width = self.d.shape
-        dtype = torch.promote_types(x.dtype, torch.float32)  # there is no FFT in half precision
-        y = F.pad(x.to(dtype), (0, width - self.in_features))
-        cosine = CosineTransform(width, y)
-        diagonals = self._diagonals(dtype)
-        for layer in reversed(range(layers)):  # the last factor of the product acts first
-            a, d = diagonals[layer]
-            y = cosine.forward(d * cosine.inverse(riffle(y)))
-            y = a * y[..., : a.shape[0]]
-        autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
-        return y.to(torch.get_autocast_dtype(x.device.type) if autocast else x.dtype)
+    def stages(self, order: str) -> State:  # noqa: ARG002
+        """All layers as one stage: the cosine transform has no plain matrix."""
+        dtype = torch.promote_types(self.d.dtype, torch.float32)  # there is no FFT in half precision
+        cosine = CosineTransform(self.d.shape[1], self.d.to(dtype))
+        return (_Layers(cosine, self._diagonals(dtype)),)
 
     def _diagonals(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
         """A and D of each layer, the outermost first."""
         layers, width = self.d.shape
         sizes = [self.out_features] + [width] * (layers - 1)
         return list(zip(self.a.to(dtype).split(sizes), self.d.to(dtype).unbind(), strict=True))
-
-    def matrix(self) -> Tensor:
-        """The images of the unit vectors."""
-        return self.structured(torch.eye(self.in_features, device=self.d.device, dtype=self.d.dtype)).T
 
     def entry_std(self, std: float) -> float:
         """Signs alone make W orthogonal, with mean square 1/N; all 2L diagonals share the scale."""
@@ -126,6 +114,26 @@ class Acdc(Transform):
         a, d = diagonals.reshape(-1, 2, width).unbind(1)
         self.a.copy_(torch.cat([a[0, : self.out_features], a[1:].flatten()]))
         self.d.copy_(d)
+
+
+class _Layers(NamedTuple):
+    """A C D C⁻¹ P, layer after layer, between padding to N and cropping to out."""
+
+    cosine: CosineTransform
+    diagonals: list[tuple[Tensor, Tensor]]  # A and D of each layer, the outermost first
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The layers on the last axis, in the precision of the diagonals."""
+        y = F.pad(x.to(self.diagonals[0][1].dtype), (0, self.cosine.width - x.shape[-1]))
+        for a, d in reversed(self.diagonals):  # the last factor of the product acts first
+            y = self.cosine.forward(d * self.cosine.inverse(riffle(y)))
+            y = a * y[..., : a.shape[0]]
+        autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
+        return y.to(torch.get_autocast_dtype(x.device.type) if autocast else x.dtype)
+
+    def columns(self, x: Tensor) -> Tensor:
+        """The transforms run along the last axis, so the channels are put there."""
+        return self.rows(x.mT).mT
 
 
 _PROJECTION_WORK = 2 * 10**10

@@ -1,7 +1,7 @@
 """The contract of a transform: y = W x, with W (out × in) structured by one whole-number knob.
 
-Class level, without making a tensor: which knobs a shape allows, what each costs.
-Instance level: apply W, form W, draw W afresh, fit W to a given matrix.
+Class level, without making a tensor: which knobs a shape allows, in which orders it runs, what each costs.
+Instance level: prepare an order and apply it, form W, draw W afresh, fit W to a given matrix.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-Path = Literal["auto", "structured", "formed"]
-Shapes = dict[str, tuple[int, ...]]
+from .orders import FORMED, MANY_BITS, Order, cheapest, known_positions
+from .stages import Product, State
 
-# So many vectors that whatever is done once a call vanishes beside them.
-_MANY_BITS = 60
+Shapes = dict[str, tuple[int, ...]]
 
 
 class Transform(nn.Module, abc.ABC):
     """A bias-free linear map from `in_features` to `out_features`.
 
-    `path` says how a call runs: "structured" applies the factors, "formed" multiplies by the dense matrix
-    built from them, and "auto" takes whichever needs fewer mult-adds for the number of vectors at hand.
+    A call runs in two steps. `prepare(order)` does all that does not depend on the input and gives the stages
+    to run in turn; `apply(state, x)` runs them. By itself a transform takes the order that needs the fewest
+    mult-adds for the number of vectors at hand; "formed", which multiplies by the dense matrix, is always one
+    of them.
     """
 
     name: ClassVar[str]
@@ -41,7 +41,6 @@ class Transform(nn.Module, abc.ABC):
         knob: int,
         *,
         seed: int = 0,
-        path: Path = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -51,7 +50,7 @@ class Transform(nn.Module, abc.ABC):
         self.out_features = out_features
         self.knob = knob
         self.seed = seed
-        self.path: Path = path
+        self.legal_orders = self.all_orders(in_features, out_features, knob)  # once: a call only compares
         for name, shape in self.shapes(in_features, out_features, knob).items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
@@ -75,13 +74,21 @@ class Transform(nn.Module, abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
-        """Mult-adds of the structured path for `positions` vectors in one call."""
+    def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
+        """The ways to run without forming W; none where W is all there is."""
 
     @classmethod
-    @abc.abstractmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
-        """Mult-adds of forming the dense matrix."""
+        """Mult-adds of `matrix`; as it is here, of sending the unit vectors through the cheapest order."""
+        order = cheapest(cls.orders(in_features, out_features, knob), in_features)
+        return order.mult_adds(in_features)
+
+    @classmethod
+    def all_orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
+        """Every way to run: "formed", which wins where it ties, then those of `orders`."""
+        forming = cls.forming_mult_adds(in_features, out_features, knob)
+        formed = Order(FORMED, forming, in_features * out_features, whole=True)
+        return formed, *cls.orders(in_features, out_features, knob)
 
     @classmethod
     def params(cls, in_features: int, out_features: int, knob: int) -> int:
@@ -89,27 +96,25 @@ class Transform(nn.Module, abc.ABC):
         return sum(math.prod(shape) for shape in cls.shapes(in_features, out_features, knob).values())
 
     @classmethod
-    def formed_mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int) -> int:
-        """Mult-adds of forming the matrix and applying it to `positions` vectors."""
-        return cls.forming_mult_adds(in_features, out_features, knob) + positions * in_features * out_features
+    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
+        """Mult-adds for `positions` vectors in one call without forming W, where there is such a way."""
+        formed, *structured = cls.all_orders(in_features, out_features, knob)
+        return cheapest(structured or [formed], positions).mult_adds(positions)
 
     @classmethod
-    def prefers_structured(cls, in_features: int, out_features: int, knob: int, positions: int) -> bool:
-        """Whether the structured path needs fewer mult-adds than forming the matrix and applying it."""
-        formed = cls.formed_mult_adds(in_features, out_features, knob, positions)
-        return cls.mult_adds(in_features, out_features, knob, positions) < formed
+    def formed_mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int) -> int:
+        """Mult-adds of forming the matrix and applying it to `positions` vectors."""
+        return cls.all_orders(in_features, out_features, knob)[0].mult_adds(positions)
 
     @classmethod
     def executed_mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int) -> int:
-        """Mult-adds of one call on `positions` vectors, by the path that "auto" takes."""
-        if cls.prefers_structured(in_features, out_features, knob, positions):
-            return cls.mult_adds(in_features, out_features, knob, positions)
-        return cls.formed_mult_adds(in_features, out_features, knob, positions)
+        """Mult-adds of one call on `positions` vectors, by the order that a call takes by itself."""
+        return cheapest(cls.all_orders(in_features, out_features, knob), positions).mult_adds(positions)
 
     @classmethod
     def ideal_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
-        """Mult-adds a vector by the cheaper path once all that does not depend on the input is done ahead."""
-        return cls.executed_mult_adds(in_features, out_features, knob, 1 << _MANY_BITS) >> _MANY_BITS
+        """Mult-adds a vector by the cheapest order, all that does not depend on the input done ahead."""
+        return cls.executed_mult_adds(in_features, out_features, knob, 1 << MANY_BITS) >> MANY_BITS
 
     @classmethod
     def nearest_knob(cls, in_features: int, out_features: int, knob: int) -> int:
@@ -132,13 +137,60 @@ class Transform(nn.Module, abc.ABC):
 
     # ---- instance level ---------------------------------------------------------------------------
 
-    @abc.abstractmethod
-    def structured(self, x: Tensor) -> Tensor:
-        """Apply W to `(..., in)` by its factors, giving `(..., out)`."""
+    def order_for(self, positions: int) -> Order:
+        """The cheapest order for a call on so many vectors; for none at all, one matrix product."""
+        positions = known_positions(positions)
+        return self.legal_orders[0] if positions == 0 else cheapest(self.legal_orders, positions)
 
-    @abc.abstractmethod
+    def legal_order(self, name: str) -> Order:
+        """An order by its name; a ValueError names the legal ones."""
+        for order in self.legal_orders:
+            if order.name == name:
+                return order
+        names = ", ".join(repr(order.name) for order in self.legal_orders)
+        raise ValueError(f"order {name!r} of {self.name} is not one of {names}")
+
+    def prepare(self, order: str) -> State:
+        """All that does not depend on the input: the stages of an order, ready to be applied."""
+        self.legal_order(order)
+        return (Product(self.matrix()),) if order == FORMED else self.stages(order)
+
+    def stages(self, order: str) -> State:
+        """The stages of an order of `orders`, in the order in which they meet the input."""
+        raise NotImplementedError(
+            f"{type(self).__name__} states the order {order!r} and has no stages for it"
+        )
+
+    def apply_rows(self, state: State, x: Tensor) -> Tensor:
+        """Run prepared stages on `(..., in)`, giving `(..., out)`."""
+        leading = x.shape[:-1]
+        x = x.reshape(-1, x.shape[-1])
+        for stage in state:
+            x = stage.rows(x)
+        return x.reshape(*leading, self.out_features)
+
+    def apply_columns(self, state: State, x: Tensor) -> Tensor:
+        """Run prepared stages on `(batch, in, positions)`, giving `(batch, out, positions)`."""
+        for stage in state:
+            x = stage.columns(x)
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply W to `(..., in)` in the cheapest order."""
+        self.check_width(x)
+        return self.apply_rows(self.prepare(self.order_for(x.numel() // self.in_features).name), x)
+
+    def check_width(self, x: Tensor) -> None:
+        """Raise ValueError unless `x` is `(..., in)`."""
+        if x.shape[-1] != self.in_features:
+            raise ValueError(f"expected (..., {self.in_features}), got {tuple(x.shape)}")
+
     def matrix(self) -> Tensor:
-        """Form W, `(out, in)`."""
+        """Form W, `(out, in)`; as it is here, from the images of the unit vectors."""
+        order = cheapest(self.legal_orders[1:], self.in_features)
+        parameter = next(self.parameters())
+        eye = torch.eye(self.in_features, device=parameter.device, dtype=parameter.dtype)
+        return self.apply_rows(self.stages(order.name), eye).T
 
     @abc.abstractmethod
     def entry_std(self, std: float) -> float:
@@ -147,14 +199,6 @@ class Transform(nn.Module, abc.ABC):
     @abc.abstractmethod
     def project_(self, matrix: Tensor) -> None:
         """Set the parameters so that W is as near as the family allows to `matrix`, `(out, in)`."""
-
-    def structured_columns(self, x: Tensor) -> Tensor:
-        """Apply W to `(batch, in, positions)`, giving `(batch, out, positions)`."""
-        return self.structured(x.mT).mT
-
-    def factors(self) -> tuple[Tensor, Tensor] | None:
-        """`(first, second)` with W = second · first, where a convolution can run the two in turn."""
-        return None
 
     def sample(self, shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
         """Fresh values for one parameter when the formed matrix shall have entries of `std`.
@@ -179,23 +223,6 @@ class Transform(nn.Module, abc.ABC):
             if not parameter.is_meta:
                 parameter.copy_(self.sample(parameter.shape, std, generator))
 
-    def runs_structured(self, positions: int) -> bool:
-        """Whether a call on `positions` vectors takes the structured path; no vectors, no structure."""
-        positions = known_positions(positions)
-        if positions == 0:
-            return False
-        if self.path != "auto":
-            return self.path == "structured"
-        return self.prefers_structured(self.in_features, self.out_features, self.knob, positions)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply W to `(..., in)`."""
-        if x.shape[-1] != self.in_features:
-            raise ValueError(f"expected (..., {self.in_features}), got {tuple(x.shape)}")
-        if self.runs_structured(x.numel() // self.in_features):
-            return self.structured(x)
-        return F.linear(x, self.matrix())
-
     def spec_options(self) -> dict[str, str]:
         """The options this instance was built with, as `options` names them."""
         return {}
@@ -205,11 +232,6 @@ class Transform(nn.Module, abc.ABC):
         return f"{self.in_features} → {self.out_features}, {self.knob_name}={self.knob}"
 
 
-def known_positions(positions: int) -> int:
-    """How many vectors to decide for: in an exported graph the batch may be symbolic, so very many."""
-    return 1 << _MANY_BITS if torch.compiler.is_exporting() else positions
-
-
 def describe_knobs(legal: Sequence[int]) -> str:
     """Say a sequence of knobs in few words: `1..8`, `{8, 4, 2, 1}` or `{} (this shape is refused)`."""
     if not legal:
@@ -217,38 +239,3 @@ def describe_knobs(legal: Sequence[int]) -> str:
     if isinstance(legal, range):
         return f"{legal[0]}..{legal[-1]}"
     return "{" + ", ".join(map(str, legal)) + "}"
-
-
-def clamp_knob(knob: float, legal: Sequence[int]) -> int:
-    """Round down to a whole knob within a contiguous, rising range."""
-    return min(max(math.floor(knob), legal[0]), legal[-1])
-
-
-def leading_directions(matrix: Tensor, rank: int) -> Tensor:
-    """Orthonormal columns that span the leading `rank` directions of a matrix's columns.
-
-    They are eigenvectors of the Gram matrix, in double precision: many times quicker than a full SVD.
-    """
-    precise = matrix.double()
-    vectors: Tensor = torch.linalg.eigh(precise @ precise.T).eigenvectors  # the last is the leading one
-    return vectors.flip(-1)[:, :rank].to(matrix.dtype)
-
-
-def truncated_svd(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best `(left, right)` of a rank with left · right ≈ matrix; both carry √ of the singular values."""
-    if matrix.shape[0] > matrix.shape[1]:
-        right, left = truncated_svd(matrix.T, rank)
-        return left.T, right.T
-    precise = matrix.double()
-    basis = leading_directions(precise, rank)
-    rest = basis.T @ precise
-    root = rest.norm(dim=1).sqrt().clamp(min=torch.finfo(torch.float64).tiny)
-    return (basis * root).to(matrix.dtype), (rest / root[:, None]).to(matrix.dtype)
-
-
-def balance_(*parameters: Tensor) -> None:
-    """Scale tensors to equal norms without changing their product: gradients then reach all of them alike."""
-    norms = torch.stack([parameter.norm() for parameter in parameters])
-    if bool((norms > 0).all()):
-        for parameter, factor in zip(parameters, norms.log().mean().exp() / norms, strict=True):
-            parameter.mul_(factor)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import Shapes, Transform
+from .orders import Order
 
 
 class Dense(Transform):
@@ -37,18 +37,14 @@ class Dense(Transform):
         return {"weight": (out_features, in_features)}
 
     @classmethod
-    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:  # noqa: ARG003
-        """One for every entry and vector."""
-        return positions * in_features * out_features
+    def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:  # noqa: ARG003
+        """The matrix is all there is."""
+        return ()
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
         """Nothing to form."""
         return 0
-
-    def structured(self, x: Tensor) -> Tensor:
-        """Multiply by the matrix."""
-        return F.linear(x, self.weight)
 
     def matrix(self) -> Tensor:
         """The parameter itself."""

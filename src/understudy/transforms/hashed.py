@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Path, Shapes, Transform, clamp_knob
+from .base import Shapes, Transform
+from .numerics import clamp_knob
+from .orders import Order
 
 Indexing = Literal["balanced", "independent"]
 _LARGEST = 2**31 - 1  # an index is int32
@@ -41,14 +42,13 @@ class Hashed(Transform):
         *,
         indexing: Indexing = "balanced",
         seed: int = 0,
-        path: Path = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         if indexing not in self.options["indexing"]:
             raise ValueError(f"indexing {indexing!r} is not one of {', '.join(self.options['indexing'])}")
         self.indexing: Indexing = indexing  # before the base class draws everything
-        super().__init__(in_features, out_features, knob, seed=seed, path=path, device=device, dtype=dtype)
+        super().__init__(in_features, out_features, knob, seed=seed, device=device, dtype=dtype)
 
     @classmethod
     def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
@@ -67,9 +67,9 @@ class Hashed(Transform):
         return {"weight": (knob,)}
 
     @classmethod
-    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:  # noqa: ARG003
-        """Of the dense matrix: hashing saves memory, not work."""
-        return positions * in_features * out_features
+    def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:  # noqa: ARG003
+        """There is no cheaper way than the matrix: hashing saves memory, not work."""
+        return ()
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
@@ -126,10 +126,6 @@ class Hashed(Transform):
         else:
             entries = _BalancedGather.apply(self.weight, self.index, self.order)  # type: ignore[no-untyped-call]
         return entries.reshape(self.out_features, self.in_features)
-
-    def structured(self, x: Tensor) -> Tensor:
-        """There is no cheaper way than the matrix."""
-        return F.linear(x, self.matrix())
 
     def entry_std(self, std: float) -> float:
         """Every entry of W is a weight."""

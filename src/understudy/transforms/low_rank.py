@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Shapes, Transform, clamp_knob, truncated_svd
+from .base import Shapes, Transform
+from .numerics import clamp_knob, truncated_svd
+from .orders import Order
+from .stages import Product, State
 
 
 class LowRank(Transform):
@@ -38,22 +40,18 @@ class LowRank(Transform):
         return {"v": (knob, in_features), "u": (out_features, knob)}
 
     @classmethod
-    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
-        """Two matrix products."""
-        return positions * knob * (in_features + out_features)
+    def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
+        """Through the bottleneck: two matrix products."""
+        return (Order("V,U", 0, knob * (in_features + out_features), whole=True),)
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
         """One product of the two factors."""
         return out_features * knob * in_features
 
-    def structured(self, x: Tensor) -> Tensor:
-        """Through the bottleneck."""
-        return F.linear(F.linear(x, self.v), self.u)
-
-    def factors(self) -> tuple[Tensor, Tensor]:
-        """A convolution runs V with its whole kernel, then U at every pixel."""
-        return self.v, self.u
+    def stages(self, order: str) -> State:  # noqa: ARG002
+        """Two plain products: a convolution runs V with its whole kernel, then U at every pixel."""
+        return Product(self.v), Product(self.u)
 
     def matrix(self) -> Tensor:
         """U V."""

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Shapes, Transform, truncated_svd
+from .base import Shapes, Transform
+from .numerics import truncated_svd
+from .orders import Order
+from .stages import Blocks, Permute, Product, State
 
 
 def bottleneck(out_features: int) -> int:
@@ -54,35 +56,22 @@ class Shuffle(Transform):
         return {"first": (knob, middle, in_features // knob), "second": (knob, out_features // knob, middle)}
 
     @classmethod
-    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
+    def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """Two grouped products; the shuffle moves data only."""
-        return positions * (in_features + out_features) * bottleneck(out_features) // knob
+        per_vector = (in_features + out_features) * bottleneck(out_features) // knob
+        return (Order("B1,P,B2", 0, per_vector, whole=knob == 1),)
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
         """B2 applied to the columns of P B1, as one dense matrix."""
         return out_features * bottleneck(out_features) // knob * in_features
 
-    def structured(self, x: Tensor) -> Tensor:
-        """Grouped convolutions over the vectors laid out as images: channels stay the last axis in memory."""
-        groups = self.knob
-        sides = (1, 1, 1, *x.shape[:-1])[-3:] if x.dim() <= 4 else (-1, *x.shape[-3:-1])
-        images = x.reshape(*sides, self.in_features).permute(0, 3, 1, 2)
-        hidden = F.conv2d(images, self.first.reshape(-1, self.in_features // groups, 1, 1), groups=groups)
-        hidden = _riffle(hidden.permute(0, 2, 3, 1), groups, dim=3).permute(0, 3, 1, 2)
-        out = F.conv2d(hidden, self.second.reshape(self.out_features, -1, 1, 1), groups=groups)
-        return out.permute(0, 2, 3, 1).reshape(*x.shape[:-1], self.out_features)
-
-    def structured_columns(self, x: Tensor) -> Tensor:
-        """Batched matrix products over (batch, group): quicker than a grouped convolution in this layout."""
-        batch, _, positions = x.shape
-        groups, middle, width = self.first.shape
-        hidden = torch.matmul(
-            self.first, x.reshape(batch, groups, width, positions)
-        )  # (batch, g, b/g, positions)
-        hidden = _riffle(hidden.reshape(batch, groups * middle, positions), groups, dim=1)
-        out = torch.matmul(self.second, hidden.reshape(batch, groups, middle, positions))
-        return out.reshape(batch, self.out_features, positions)
+    def stages(self, order: str) -> State:  # noqa: ARG002
+        """One group is a plain bottleneck: there is nothing to shuffle."""
+        groups, middle, _ = self.first.shape
+        if groups == 1:
+            return Product(self.first[0]), Product(self.second[0])
+        return Blocks(self.first), Permute((groups, middle), (1, 0)), Blocks(self.second)
 
     def matrix(self) -> Tensor:
         """B2 · (P B1)."""

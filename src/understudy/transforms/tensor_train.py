@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .base import Shapes, balance_, leading_directions, truncated_svd
+from .base import Shapes
+from .numerics import balance_, leading_directions, truncated_svd
 from .three_way import ThreeWay, split
 
 

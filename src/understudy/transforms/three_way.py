@@ -17,7 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .base import Transform, known_positions
+from .base import Transform
+from .orders import Order
+from .stages import Product, State
 
 
 class Dimensions(NamedTuple):
@@ -27,16 +29,6 @@ class Dimensions(NamedTuple):
     b: int
     c: int
     d: int
-
-
-class Order(NamedTuple):
-    """One way to contract: which products of factors are taken before the input is touched."""
-
-    merge_out: bool  # O into M first
-    merge_in: bool  # N into M first
-    per_call: int  # mult-adds of merging
-    per_vector: int  # mult-adds for each input vector
-    middle: str = "formed"  # M is one matrix; Tucker has orders that keep it in parts
 
 
 def _divisors(n: int) -> list[int]:
@@ -88,49 +80,26 @@ class ThreeWay(Transform):
         """M, (b·p, c·q)."""
 
     @classmethod
-    def orders(cls, in_features: int, out_features: int, knob: int) -> list[Order]:
-        """The contraction orders that can be the cheapest."""
-        return cls.formed_orders(in_features, out_features, knob)
-
-    @classmethod
-    def formed_orders(cls, in_features: int, out_features: int, knob: int) -> list[Order]:
-        """Those with M as one matrix, short of forming W."""
+    def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
+        """The contraction orders that can be the cheapest: M as one matrix, O or N merged into it or not."""
         a, b, c, d = split(in_features, out_features)
         p, q = cls.outer_ranks(in_features, out_features, knob)
         once = cls.middle_mult_adds(in_features, out_features, knob)
         into, across, out_of = c * d * q, b * p * c * q, b * p * a
-        return [
-            Order(False, False, once, into + across + out_of),
-            Order(True, False, once + a * across, into + out_features * c * q),
-            Order(False, True, once + d * across, b * p * in_features + out_of),
-        ]
-
-    @classmethod
-    def best_order(cls, in_features: int, out_features: int, knob: int, positions: int) -> Order:
-        """The order with the fewest mult-adds for this many vectors.
-
-        A plain loop: torch.compile cannot trace min(key=…) over a symbolic number of vectors.
-        """
-        best, *others = cls.orders(in_features, out_features, knob)
-        for other in others:
-            if other.per_call + positions * other.per_vector < best.per_call + positions * best.per_vector:
-                best = other
-        return best
-
-    @classmethod
-    def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
-        """By the best order."""
-        order = cls.best_order(in_features, out_features, knob, positions)
-        return order.per_call + positions * order.per_vector
+        return (
+            Order("N,M,O", once, into + across + out_of, whole=c == 1),
+            Order("N,OM", once + a * across, into + out_features * c * q, whole=c == 1),
+            Order("MN,O", once + d * across, b * p * in_features + out_of, whole=True),
+        )
 
     @classmethod
     def _forming(cls, in_features: int, out_features: int, knob: int) -> tuple[int, bool]:
         """Mult-adds of forming W by the cheaper side first, and whether that is the output's."""
-        _, out_first, in_first = cls.formed_orders(in_features, out_features, knob)
         p, q = cls.outer_ranks(in_features, out_features, knob)
         a, b, c, d = split(in_features, out_features)
-        by_out = out_first.per_call + a * b * c * q * d
-        by_in = in_first.per_call + a * b * p * c * d
+        once = cls.middle_mult_adds(in_features, out_features, knob)
+        by_out = once + a * b * p * c * q + a * b * c * q * d
+        by_in = once + d * b * p * c * q + a * b * p * c * d
         return min(by_out, by_in), by_out <= by_in
 
     @classmethod
@@ -147,36 +116,15 @@ class ThreeWay(Transform):
         merged = middle.reshape(-1, self.in_factor.shape[0]) @ self.in_factor  # (rows · c, d)
         return merged.reshape(middle.shape[0], self.in_features)
 
-    def order_for(self, positions: int) -> Order:
-        """The best order for a call on so many vectors."""
-        return self.best_order(self.in_features, self.out_features, self.knob, known_positions(positions))
-
-    def _stages(self, order: Order) -> list[Tensor]:
-        """The matrices to apply in turn, each to consecutive slices of the vector."""
+    def stages(self, order: str) -> State:
+        """N on every slice of the input, M, O on every slice that leaves it; what is merged is one matrix."""
+        _, b, c, _ = split(self.in_features, self.out_features)
         middle = self.middle()
-        if order.merge_out:
-            return [self.in_factor, self._merge_out(middle)]
-        if order.merge_in:
-            return [self._merge_in(middle), self.out_factor]
-        return [self.in_factor, middle, self.out_factor]
-
-    def structured(self, x: Tensor) -> Tensor:
-        """One matrix product a stage, rows being slices of the vectors."""
-        leading = x.shape[:-1]
-        for stage in self._stages(self.order_for(x.numel() // self.in_features)):  # (rows, columns)
-            x = x.reshape(-1, stage.shape[1]) @ stage.T
-        return x.reshape(*leading, self.out_features)
-
-    def structured_columns(self, x: Tensor) -> Tensor:
-        """The same with the vectors as columns: nothing is transposed in memory."""
-        batch, channels, positions = x.shape
-        for stage in self._stages(self.order_for(batch * positions)):
-            rows, columns = stage.shape
-            slices = channels // columns
-            x = x.reshape(batch * slices, columns, positions)
-            x = torch.bmm(stage.expand(batch * slices, rows, columns), x)
-            channels = slices * rows
-        return x.reshape(batch, self.out_features, positions)
+        if order == "N,OM":
+            return Product(self.in_factor, left=c), Product(self._merge_out(middle))
+        if order == "MN,O":
+            return Product(self._merge_in(middle)), Product(self.out_factor, left=b)
+        return Product(self.in_factor, left=c), Product(middle), Product(self.out_factor, left=b)
 
     def matrix(self) -> Tensor:
         """(I ⊗ O) M (I ⊗ N), the cheaper side first."""

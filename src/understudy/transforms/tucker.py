@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .base import Shapes, balance_, leading_directions
-from .three_way import Order, ThreeWay, split
+from .base import Shapes
+from .numerics import balance_, leading_directions
+from .orders import Order
+from .stages import Product, State
+from .three_way import ThreeWay, split
+
+# The orders that keep M in parts: factors in turn, those written together merged into the core G first.
+_IN_PARTS = (
+    "N,G,B,O", "N,B,G,O", "N,G,O,B", "B,N,G,O",
+    "N,OG,B", "N,B,OG", "B,N,OG",
+    "GN,B,O", "B,GN,O", "GN,O,B",
+    "OGN,B", "B,OGN",
+)  # fmt: skip
+
+
+class _Place(NamedTuple):
+    """A matrix of rows × columns on the middle axis of channels seen as (left, columns, right)."""
+
+    left: int
+    rows: int
+    columns: int
+    right: int
 
 
 class Tucker(ThreeWay):
@@ -58,70 +79,71 @@ class Tucker(ThreeWay):
         return b * c * p * m * q
 
     @classmethod
-    def orders(cls, in_features: int, out_features: int, knob: int) -> list[Order]:
+    def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """With M as one matrix; or, for few vectors or a small m, with the core and B applied in turn.
 
         The best of these is within a quarter of the best of all contraction trees, and mostly is it.
         """
+        a, _, _, d = split(in_features, out_features)
+        p, m, q = cls.ranks(in_features, out_features, knob)
+        orders = list(super().orders(in_features, out_features, knob))
+        for name in _IN_PARTS:
+            merge_out, merge_in = "OG" in name, "GN" in name
+            once = (a * p * m * q if merge_out else 0) + (d * q * m * (a if merge_out else p) * merge_in)
+            places = cls._places(name, in_features, out_features, knob)
+            per_vector = sum(math.prod(place) for place in places)
+            orders.append(Order(name, once, per_vector, whole=places[0].left == places[0].right == 1))
+        return tuple(orders)
+
+    @classmethod
+    def _places(cls, name: str, in_features: int, out_features: int, knob: int) -> list[_Place]:
+        """Where each factor of an order in parts acts: on channels (c, d) at first, (b, a) at last."""
         a, b, c, d = split(in_features, out_features)
         p, m, q = cls.ranks(in_features, out_features, knob)
-        orders = cls.formed_orders(in_features, out_features, knob)
-        for merge_out, merge_in in itertools.product(
-            (False, True), repeat=2
-        ):  # O and N into the core, or not
-            rows, columns = (a if merge_out else p), (d if merge_in else q)
-            once = (a * p * m * q if merge_out else 0) + (d * q * m * rows if merge_in else 0)
-            enter, leave = (0 if merge_in else c * d * q), (0 if merge_out else b * p * a)
-            core_first = enter + c * columns * rows * m + b * c * m * rows + leave
-            factor_first = enter + b * m * c * columns + b * m * columns * rows + leave
-            orders.append(Order(merge_out, merge_in, once, core_first, "core, B, O"))
-            orders.append(Order(merge_out, merge_in, once, factor_first, "N, B, core"))
-            if not merge_out:
-                out_early = enter + c * columns * p * m + c * m * p * a + b * c * m * a
-                orders.append(Order(merge_out, merge_in, once, out_early, "core, O, B"))
-            if not merge_in:
-                in_late = b * m * c * d + b * m * d * q + b * m * q * rows + leave
-                orders.append(Order(merge_out, merge_in, once, in_late, "B, N, core"))
-        return orders
+        core_first = name.index("G") < name.index("B")
+        places = []
+        left, right = c, d
+        for factor in name.split(","):
+            rows = a if "O" in factor else p
+            if factor == "N":
+                places.append(_Place(left, q, d, 1))
+                right = q
+            elif factor == "O":
+                places.append(_Place(left, a, p, 1))
+                right = a
+            elif factor == "B":
+                places.append(_Place(1, b, c * m, right) if core_first else _Place(1, b * m, c, right))
+                left = b if core_first else b * m
+            else:  # the core, which brings m where B has not yet
+                places.append(_Place(c, m * rows, right, 1) if core_first else _Place(b, rows, m * right, 1))
+                left, right = (c * m if core_first else b), rows
+        return places
 
-    def structured(self, x: Tensor) -> Tensor:
-        """By the best order for as many vectors."""
-        order = self.order_for(x.numel() // self.in_features)
-        return super().structured(x) if order.middle == "formed" else self._in_parts(x, order)
-
-    def structured_columns(self, x: Tensor) -> Tensor:
-        """By the best order for as many vectors."""
-        order = self.order_for(x.shape[0] * x.shape[2])
-        return super().structured_columns(x) if order.middle == "formed" else self._in_parts(x.mT, order).mT
-
-    def _in_parts(self, x: Tensor, order: Order) -> Tensor:
-        """Apply N, core, B and O without forming M; O or N may be merged into the core."""
-        _, b, c, d = split(self.in_features, self.out_features)
-        leading = x.shape[:-1]
+    def stages(self, order: str) -> State:
+        """N, core, B and O in turn where M is not formed; O or N may be merged into the core."""
+        if order not in _IN_PARTS:
+            return super().stages(order)
+        _, b, c, _ = split(self.in_features, self.out_features)
         core: Tensor = self.core  # (p, m, q)
-        if order.merge_out:
+        if "OG" in order:
             core = (self.out_factor @ core.flatten(1)).reshape(-1, *core.shape[1:])  # (a, m, q)
-        if order.merge_in:
+        if "GN" in order:
             core = core @ self.in_factor  # (rows, m, d)
-        rows, m, columns = core.shape
-        factor = self.middle_factor.reshape(b, c, m)
-        h = x.reshape(-1, c, d)  # (n, c, d)
-        if not order.merge_in and order.middle != "B, N, core":
-            h = h @ self.in_factor.T  # (n, c, q)
-        if order.middle.startswith("core"):
-            h = h @ core.permute(2, 1, 0).reshape(columns, m * rows)  # (n, c, m·rows)
-            h = h.reshape(-1, c * m, rows)
-            if order.middle == "core, O, B":
-                h = h @ self.out_factor.T  # (n, c·m, a)
-            h = torch.matmul(factor.reshape(b, c * m), h)  # (n, b, rows)
+        factor = self.middle_factor.reshape(b, c, -1)  # (b, c, m)
+        if order.index("G") < order.index("B"):
+            core = core.transpose(0, 1)  # (m, rows, columns)
         else:
-            h = torch.matmul(factor.transpose(1, 2).reshape(b * m, c), h)  # (n, b·m, d or columns)
-            if order.middle == "B, N, core":
-                h = h @ self.in_factor.T  # (n, b·m, q)
-            h = h.reshape(-1, b, m * columns) @ core.reshape(rows, m * columns).T  # (n, b, rows)
-        if not order.merge_out and order.middle != "core, O, B":
-            h = h @ self.out_factor.T  # (n, b, a)
-        return h.reshape(*leading, self.out_features)
+            factor = factor.transpose(1, 2)  # (b, m, c)
+        stages = []
+        weights = {"N": self.in_factor, "O": self.out_factor, "B": factor}
+        for name, place in zip(
+            order.split(","),
+            self._places(order, self.in_features, self.out_features, self.knob),
+            strict=True,
+        ):
+            weight = weights.get(name, core).reshape(place.rows, place.columns)
+            stages.append(Product(weight, place.left, place.right))
+        return tuple(stages)
 
     def middle(self) -> Tensor:
         """M[(b,p),(c,q)] = Σ B[(b,c),m] core[p,m,q]."""

@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .auxiliary import AuxiliaryHead
+from .drop_path import DropPath
+
 Primitive = Literal["sep_conv_3x3", "dil_conv_3x3", "max_pool_3x3", "skip_connect"]
 
 
@@ -57,19 +60,6 @@ DARTS_V2 = Genotype(
         concat=(2, 3, 4, 5),
     ),
 )
-
-
-def drop_path(x: Tensor, probability: float) -> Tensor:
-    """x · m / (1 − p), with one m ~ Bernoulli(1 − p) per sample, so that the expectation stays x."""
-    _check_probability(probability)
-    keep = 1.0 - probability
-    mask = torch.empty(x.shape[0], 1, 1, 1, dtype=x.dtype, device=x.device).bernoulli_(keep)
-    return x * mask / keep
-
-
-def _check_probability(probability: float) -> None:
-    if not 0.0 <= probability < 1.0:
-        raise ValueError(f"drop-path probability {probability} is not in [0, 1)")
 
 
 class ReluConvNorm(nn.Sequential):
@@ -122,7 +112,7 @@ def _operation(primitive: Primitive, channels: int, stride: int) -> nn.Module:
     return nn.Identity() if stride == 1 else FactorizedReduction(channels, channels)
 
 
-class Cell(nn.Module):
+class DartsCell(nn.Module):
     """A small directed graph: two inputs, nodes that sum two operations each, concatenated nodes out."""
 
     def __init__(
@@ -133,6 +123,7 @@ class Cell(nn.Module):
         channels: int,
         reduction: bool,
         reduction_previous: bool,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         # After a reduction the older of the two inputs is still twice as large as the newer one.
@@ -148,50 +139,43 @@ class Cell(nn.Module):
             for node in genotype.nodes
             for edge in node
         )
+        self.drop_path = DropPath(drop_path)
         self.out_channels = len(genotype.concat) * channels
 
-    def forward(self, before: Tensor, previous: Tensor, drop_path_probability: float) -> Tensor:
+    def forward(self, before: Tensor, previous: Tensor) -> Tensor:
         """Outputs of the last two cells → (B, out_channels, H, W), or half that size in a reduction."""
         states: list[Tensor] = [self.preprocess0(before), self.preprocess1(previous)]
         operations = iter(self.operations)
         for first, second in self.genotype.nodes:
-            left = _run(next(operations), states[first.source], drop_path_probability)
-            right = _run(next(operations), states[second.source], drop_path_probability)
+            left = self._run(next(operations), states[first.source])
+            right = self._run(next(operations), states[second.source])
             states.append(left + right)  # (B, channels, H, W)
         return torch.cat([states[index] for index in self.genotype.concat], dim=1)
 
-
-def _run(operation: nn.Module, x: Tensor, drop_path_probability: float) -> Tensor:
-    """The operation, at times dropped; an identity never is, so it carries what a sample has left."""
-    y: Tensor = operation(x)
-    if drop_path_probability == 0.0 or isinstance(operation, nn.Identity):
-        return y
-    return drop_path(y, drop_path_probability)
+    def _run(self, operation: nn.Module, x: Tensor) -> Tensor:
+        """The operation, at times dropped; an identity never is, so it carries what a sample has left."""
+        y: Tensor = operation(x)
+        return y if isinstance(operation, nn.Identity) else self.drop_path(y)
 
 
-class AuxiliaryHead(nn.Sequential):
-    """A second classifier on 8 × 8 maps, which feeds gradient to the middle of the network."""
-
-    def __init__(self, in_channels: int, classes: int) -> None:
-        super().__init__(
-            nn.ReLU(),
-            nn.AvgPool2d(5, stride=3),  # (B, in, 2, 2)
-            nn.Conv2d(in_channels, 128, 1, bias=False),
-            nn.BatchNorm2d(128),
-            nn.ReLU(),
-            nn.Conv2d(128, 768, 2, bias=False),  # (B, 768, 1, 1)
-            nn.BatchNorm2d(768),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(768, classes),
-        )
+def _auxiliary_head(in_channels: int, classes: int) -> AuxiliaryHead:
+    """On 8 × 8 maps."""
+    return AuxiliaryHead(
+        nn.ReLU(),
+        nn.AvgPool2d(5, stride=3),  # (B, in, 2, 2)
+        nn.Conv2d(in_channels, 128, 1, bias=False),
+        nn.BatchNorm2d(128),
+        nn.ReLU(),
+        nn.Conv2d(128, 768, 2, bias=False),  # (B, 768, 1, 1)
+        nn.BatchNorm2d(768),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(768, classes),
+    )
 
 
 class Darts(nn.Module):
-    """A stem, then cells that read the last two outputs; the size halves at 1/3 and 2/3 of the depth.
-
-    A training loop ramps `drop_path_probability`; it has no effect in eval mode.
-    """
+    """A stem, then cells that read the last two outputs; the size halves at 1/3 and 2/3 of the depth."""
 
     def __init__(
         self,
@@ -206,8 +190,6 @@ class Darts(nn.Module):
             raise ValueError(f"channels {channels} is not a whole number from 1 up")
         if cells < 3:
             raise ValueError(f"cells {cells} is not a whole number from 3 up: two of them are reductions")
-        _check_probability(drop_path)
-        self.drop_path_probability = drop_path
         reductions = (cells // 3, 2 * cells // 3)
         before = previous = 3 * channels
         self.stem = nn.Sequential(nn.Conv2d(3, previous, 3, padding=1, bias=False), nn.BatchNorm2d(previous))
@@ -218,29 +200,29 @@ class Darts(nn.Module):
             reduction = index in reductions
             if reduction:
                 channels *= 2
-            cell = Cell(
+            cell = DartsCell(
                 DARTS_V2.reduce if reduction else DARTS_V2.normal,
                 before,
                 previous,
                 channels,
                 reduction,
                 reduction_previous=index - 1 in reductions,
+                drop_path=drop_path,
             )
             self.cells.append(cell)
             before, previous = previous, cell.out_channels
             if auxiliary and index == self.auxiliary_index:
-                self.auxiliary = AuxiliaryHead(previous, classes)
+                self.auxiliary = _auxiliary_head(previous, classes)
         self.head = nn.Linear(previous, classes)
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """(B, 3, H, W) → (B, classes), twice in training with the auxiliary head; H, W multiples of 4."""
         if x.shape[-2] % 4 or x.shape[-1] % 4:
             raise ValueError(f"image size {x.shape[-2]} × {x.shape[-1]} is not a multiple of 4 × 4")
-        probability = self.drop_path_probability if self.training else 0.0
         auxiliary_logits: Tensor | None = None
         before = previous = self.stem(x)  # (B, 3 channels, H, W)
         for index, cell in enumerate(self.cells):
-            before, previous = previous, cell(before, previous, probability)
+            before, previous = previous, cell(before, previous)
             if self.training and self.auxiliary is not None and index == self.auxiliary_index:
                 auxiliary_logits = self.auxiliary(previous)
         logits: Tensor = self.head(previous.mean(dim=(2, 3)))  # (B, 16 channels) → (B, classes)

@@ -1,0 +1,118 @@
+"""A convolution around a transform of its unfolded patches."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from understudy.transforms import Transform
+from understudy.transforms.stages import Product, State, is_plain
+
+from .geometry import DenseConv, Geometry
+from .layer import Layer, fill_
+
+
+class Conv(Layer):
+    """A convolution whose weight, as a matrix out × in·taps, is structured."""
+
+    def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.transform = transform
+        self.geometry = geometry
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.in_channels = transform.in_features // geometry.area
+        self.out_channels = transform.out_features
+        self.kernel_size, self.stride = geometry.kernel, geometry.stride
+        self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
+
+    @property
+    def weight(self) -> Tensor:
+        """The kernel, (out, in, …)."""
+        return self._kernel(self.transform.matrix())
+
+    def _kernel(self, matrix: Tensor) -> Tensor:
+        return matrix.reshape(-1, self.in_channels, *self.geometry.kernel)
+
+    def positions(self, x: Tensor) -> int:
+        """Output pixels of the batch."""
+        return x.shape[0] * math.prod(self.geometry.output_size(x))
+
+    def keeps_much(self, positions: int) -> bool:
+        """As its transform does; and where patches are unfolded, every pixel is kept `area` times."""
+        unfolds = self.geometry.area > 1 and not self.execution.choose(self.transform, positions).whole
+        return self.transform.keeps_much or unfolds
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to `(batch, in, …)` or `(in, …)`."""
+        self.geometry.check_input(x, self.in_channels)
+        if x.dim() == self.geometry.dims + 1:
+            return self._call(x.unsqueeze(0)).squeeze(0)
+        return self._call(x)
+
+    def run(self, state: State, x: Tensor) -> Tensor:
+        """A first stage over all channels takes the kernel; plain stages after it are 1×1 convolutions."""
+        kernels = _plain_weights(state)
+        if len(kernels) == len(state):
+            return self._convolve(kernels, x)
+        if self.geometry.area > 1 and kernels:
+            return self._run_stages(state[1:], self.geometry.convolve(x, self._kernel(kernels[0])), x)
+        if self.geometry.area > 1:
+            return self._run_stages(state, self.geometry.patches(x), x)
+        return self._run_stages(state, self.geometry.pixels(x), x)
+
+    def _convolve(self, weights: list[Tensor], x: Tensor) -> Tensor:
+        """Matrices in turn: the first at every patch, the others at every pixel, the bias with the last."""
+        geometry, kernel = self.geometry, self._kernel(weights[0])
+        pointwise = Geometry.pointwise(geometry.dims)
+        for weight in weights[1:]:
+            x = geometry.convolve(x, kernel)
+            geometry, kernel = pointwise, weight.reshape(*weight.shape, *pointwise.kernel)
+        return geometry.convolve(x, kernel, self.bias)
+
+    def _run_stages(self, state: State, pixels: Tensor, x: Tensor) -> Tensor:
+        """Run stages on (batch, channels, pixels…), in that memory's layout; the output has that of `x`."""
+        size = self.geometry.output_size(x)
+        if _is_channels_last(pixels):
+            rows = self.execution.apply(self.transform, state, pixels.movedim(1, -1), rows=True)
+            out = rows.movedim(-1, 1)
+        else:
+            columns = self.execution.apply(self.transform, state, pixels.flatten(2), rows=False)
+            out = columns.reshape(x.shape[0], self.out_channels, *size)
+        layout = torch.channels_last if _is_channels_last(x) else torch.contiguous_format
+        out = out.contiguous(memory_format=layout)
+        return out if self.bias is None else out + self.bias.to(out.dtype).reshape(-1, *(1 for _ in size))
+
+    def merged(self) -> DenseConv:
+        """The same map as nn.Conv1d or nn.Conv2d."""
+        return merged_conv(self.geometry, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Show the geometry when a model is printed."""
+        geometry, execution = self.geometry, super().extra_repr()
+        text = f"kernel={geometry.kernel}, stride={geometry.stride}, padding={geometry.padding}"
+        return f"{text}, {execution}" if execution else text
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    return x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1
+
+
+def _plain_weights(state: State) -> list[Tensor]:
+    """The matrices of the leading stages that are one matrix over all channels."""
+    weights: list[Tensor] = []
+    for stage in state:
+        if not (isinstance(stage, Product) and is_plain(stage)):
+            break
+        weights.append(stage.weight)
+    return weights
+
+
+def merged_conv(geometry: Geometry, weight: Tensor, bias: Tensor | None) -> DenseConv:
+    """A plain convolution with these weights."""
+    conv = geometry.dense(
+        weight.shape[1], weight.shape[0], bias=bias is not None, device=weight.device, dtype=weight.dtype
+    )
+    fill_(conv, weight, bias)
+    return conv

@@ -1,0 +1,79 @@
+"""How a layer runs: in which order and layout, and what it keeps for the backward pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from understudy.transforms import Transform
+from understudy.transforms.orders import Order, known_positions
+from understudy.transforms.stages import State
+
+Layout = Literal["auto", "rows", "columns"]
+AUTO = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """A choice for one layer; what is left at "auto" and None is chosen by cost at every call.
+
+    `order` is one of the transform's, as `transform.legal_orders` lists them; "auto" takes the one with the
+    fewest mult-adds for the number of vectors at hand. `layout` says whether vectors are the rows or the
+    columns of the products; "auto" follows the memory of the input. With `recompute`, training keeps no more
+    than a dense layer would, the input: what lies between input and output is computed again in the backward
+    pass; None does so where a layer would keep much.
+
+    >>> Execution(order="formed", recompute=False)
+    Execution(order='formed', recompute=False)
+    """
+
+    order: str = AUTO
+    layout: Layout = "auto"
+    recompute: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.layout not in get_args(Layout):
+            raise ValueError(f"layout {self.layout!r} is not one of {', '.join(get_args(Layout))}")
+        if self.recompute not in (None, True, False):
+            raise ValueError(f"recompute {self.recompute!r} is not one of None, True, False")
+
+    def __repr__(self) -> str:
+        changed = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        return f"Execution({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def check(self, transform: Transform) -> None:
+        """Raise ValueError, naming the legal orders, unless the transform can run so."""
+        if self.order != AUTO:
+            transform.legal_order(self.order)
+
+    def choose(self, transform: Transform, positions: int) -> Order:
+        """The order of a call on so many vectors."""
+        if self.order == AUTO or known_positions(positions) == 0:
+            return transform.order_for(positions)
+        return transform.legal_order(self.order)
+
+    def prepare(self, transform: Transform, positions: int) -> State:
+        """What a call on so many vectors does before it looks at its input.
+
+        Every call makes it anew: this is the one place where something may be kept between calls.
+        """
+        return transform.prepare(self.choose(transform, positions).name)
+
+    def apply(self, transform: Transform, state: State, x: Tensor, *, rows: bool) -> Tensor:
+        """Run prepared stages on (..., in) if `rows`, else on (batch, in, positions), in its layout."""
+        inner = rows if self.layout == AUTO else self.layout == "rows"
+        if inner == rows:
+            return transform.apply_rows(state, x) if rows else transform.apply_columns(state, x)
+        if inner:
+            return transform.apply_rows(state, x.mT).mT
+        columns = transform.apply_columns(state, x.reshape(1, -1, x.shape[-1]).mT)
+        return columns.mT.contiguous().reshape(*x.shape[:-1], transform.out_features)
+
+
+DEFAULT = Execution()

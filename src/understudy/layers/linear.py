@@ -1,0 +1,58 @@
+"""A linear layer around a transform."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+from understudy.transforms import Transform
+from understudy.transforms.stages import State
+
+from .layer import Layer, fill_
+
+
+class Linear(Layer):
+    """y = W x + bias."""
+
+    def __init__(self, transform: Transform, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.transform = transform
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.in_features, self.out_features = transform.in_features, transform.out_features
+
+    @property
+    def weight(self) -> Tensor:
+        """W, (out, in)."""
+        return self.transform.matrix()
+
+    def positions(self, x: Tensor) -> int:
+        """All leading dimensions."""
+        return x.numel() // self.in_features
+
+    def keeps_much(self, positions: int) -> bool:  # noqa: ARG002
+        """As its transform does."""
+        return self.transform.keeps_much
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to `(..., in)`."""
+        self.transform.check_width(x)
+        return self._call(x)
+
+    def run(self, state: State, x: Tensor) -> Tensor:
+        """Vectors are rows."""
+        out = self.execution.apply(self.transform, state, x, rows=True)
+        return out if self.bias is None else out + self.bias.to(out.dtype)  # as autocast gives it
+
+    def merged(self) -> nn.Linear:
+        """The same map as nn.Linear."""
+        weight = self.weight
+        linear: nn.Linear = skip_init(
+            nn.Linear,
+            self.in_features,
+            self.out_features,
+            bias=self.bias is not None,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
+        fill_(linear, weight, self.bias)
+        return linear

@@ -1,0 +1,96 @@
+"""A depthwise convolution, then a structured pointwise one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from understudy.transforms import Transform
+from understudy.transforms.stages import State
+
+from .conv import Conv, merged_conv
+from .execution import Execution
+from .geometry import DenseConv, Geometry
+from .layer import Layer
+
+
+class SeparableConv(Layer):
+    """A depthwise k×k convolution without bias, then a structured pointwise one."""
+
+    def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
+        super().__init__()
+        parameter = next(transform.parameters())
+        self.depthwise = geometry.dense(
+            transform.in_features,
+            transform.in_features,
+            groups=transform.in_features,
+            device=parameter.device,
+            dtype=parameter.dtype,
+        )
+        self.pointwise = Conv(transform, Geometry.pointwise(geometry.dims), bias)
+        self.geometry = geometry
+        self._draw_taps_()
+        self.in_channels, self.out_channels = transform.in_features, transform.out_features
+        self.kernel_size, self.stride = geometry.kernel, geometry.stride
+        self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
+
+    @torch.no_grad()
+    def _draw_taps_(self) -> None:
+        """Random taps that keep the variance of their input, from the transform's seed."""
+        taps = self.depthwise.weight
+        if not taps.is_meta:
+            generator = torch.Generator().manual_seed(self.transform.seed + 1)
+            taps.copy_(torch.randn(taps.shape, generator=generator) / math.sqrt(self.geometry.area))
+
+    @property
+    def transform(self) -> Transform:  # type: ignore[override]
+        """The pointwise map."""
+        return self.pointwise.transform
+
+    @property
+    def bias(self) -> Tensor | None:  # type: ignore[override]
+        """The bias of the pointwise map."""
+        return self.pointwise.bias
+
+    @property
+    def execution(self) -> Execution:
+        """How the pointwise map runs, and whether the whole is recomputed."""
+        return self.pointwise.execution
+
+    @execution.setter
+    def execution(self, wanted: Execution) -> None:
+        self.pointwise.execution = wanted
+
+    @property
+    def weight(self) -> Tensor:
+        """W[o,i,…] = pointwise[o,i] · depthwise[i,…]."""
+        return self.pointwise.weight * self.depthwise.weight.transpose(0, 1)
+
+    def positions(self, x: Tensor) -> int:
+        """Output pixels of the batch."""
+        return x.shape[0] * math.prod(self.geometry.output_size(x))
+
+    def keeps_much(self, positions: int) -> bool:  # noqa: ARG002
+        """The image between the two parts."""
+        return True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to `(batch, in, …)` or `(in, …)`."""
+        self.geometry.check_input(x, self.in_channels)
+        if x.dim() == self.geometry.dims + 1:
+            return self._call(x.unsqueeze(0)).squeeze(0)
+        return self._call(x)
+
+    def run(self, state: State, x: Tensor) -> Tensor:
+        """The taps, then the pointwise map."""
+        return self.pointwise.run(state, self.depthwise(x))
+
+    def merged(self) -> DenseConv:
+        """One dense k×k convolution."""
+        return merged_conv(self.geometry, self.weight, self.bias)
+
+    def ideal_mult_adds(self, positions: int) -> int:
+        """The depthwise taps, then the pointwise map."""
+        return positions * self.in_channels * self.geometry.area + super().ideal_mult_adds(positions)

@@ -1,0 +1,165 @@
+"""What a stand-in for one site costs, way by way: arithmetic on shapes, no tensor is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+
+from understudy.layers.replacement import Spec, Way, matrix_in_features
+from understudy.transforms import Dense, Transform
+
+from .plan import PlannedLayer
+from .sites import Site
+from .spend import Ladder, highest_within
+
+LEAST_SAVING = 0.05  # a stand-in that saves less of what it stands for is not worth its loss
+
+
+@dataclasses.dataclass(frozen=True)
+class Pricing:
+    """One site, the transform that may stand in for it, and the way it is wrapped."""
+
+    site: Site
+    transform: type[Transform]
+    way: Way
+    seed: int
+    options: dict[str, str]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """in × out of the structured matrix."""
+        return matrix_in_features(self.way, self.site.in_features, self.site.kernel), self.site.out_features
+
+    @property
+    def taps(self) -> int:
+        """Parameters of the depthwise convolution, where there is one."""
+        return self.site.in_features * self.site.area if self.way == "separable" else 0
+
+    def params(self, knob: int) -> int:
+        """Parameters of the stand-in, without the bias."""
+        return self.taps + self.transform.params(*self.shape, knob)
+
+    def mult_adds(self, knob: int) -> int:
+        """As executed over all calls; where another module reads the weight, each read forms it."""
+        assert self.site.positions is not None
+        called = sum(
+            self.transform.executed_mult_adds(*self.shape, knob, positions) + positions * self.taps
+            for positions in self.site.positions
+        )
+        return called + self.site.weight_reads * self.transform.forming_mult_adds(*self.shape, knob)
+
+    def cost(self, metric: str, knob: int) -> int:
+        """Parameters or mult-adds of the stand-in."""
+        return self.params(knob) if metric == "params" else self.mult_adds(knob)
+
+    def dense_cost(self, metric: str) -> int:
+        """Parameters or mult-adds of the layer as it is."""
+        return self.site.params if metric == "params" else self.site.mult_adds or 0
+
+    def form_mult_adds(self) -> int:
+        """Mult-adds of the same way with a dense matrix."""
+        in_features, out_features = self.shape
+        return sum(self.site.positions or ()) * (in_features * out_features + self.taps)
+
+    def worthwhile(self, metric: str) -> int:
+        """How many of the knobs, from the cheapest on, are worth their price.
+
+        A stand-in saves some of the layer, and costs no more than the dense matrix in the same way would.
+        """
+        knobs = self.transform.knobs(*self.shape)
+        kept = 1 - LEAST_SAVING
+        limits = [highest_within(knobs, self.params, kept * self.site.params)]
+        if self.transform is not Dense:  # which is the dense matrix
+            entries = self.shape[0] * self.shape[1]
+            limits.append(highest_within(knobs, self.params, self.taps + kept * entries))
+        if metric == "mult_adds":
+            most = min(kept * self.dense_cost(metric), self.form_mult_adds())
+            limits.append(highest_within(knobs, self.mult_adds, most))
+        return min(limits) + 1
+
+    def affordable(self) -> int:
+        """How many of the knobs, from the cheapest on, have no more parameters than the dense layer."""
+        return highest_within(self.transform.knobs(*self.shape), self.params, self.site.params) + 1
+
+    def why_dense(self) -> str:
+        """Why no knob is worth its price."""
+        if not self.transform.knobs(*self.shape):
+            return "shape refused"
+        if not self.affordable():
+            return "structure would cost more"
+        return f"structure would save less than {100 * LEAST_SAVING:g} %"
+
+    def warning(self, knob: int) -> str:
+        """What is to be said of a knob that was asked for by number; mostly nothing."""
+        in_features, out_features = self.shape
+        if self.transform is Dense or self.transform.params(*self.shape, knob) <= in_features * out_features:
+            return ""
+        return f"more parameters than a dense matrix {in_features} → {out_features}"
+
+    def ladder(self, metric: str, *, published: bool) -> Ladder:
+        """The worthwhile knobs and the dense layer.
+
+        The setting shared by all layers is the published normalised knob, or else a share of the dense cost.
+        """
+        legal = self.transform.knobs(*self.shape)
+        knobs = legal[: self.worthwhile(metric)]
+        dense = self.dense_cost(metric)
+
+        def cost(knob: int) -> int:
+            return self.cost(metric, knob)
+
+        def by_scale(scale: float) -> int:
+            return min(legal.index(self.transform.knob_at(*self.shape, scale)), max(0, len(knobs) - 1))
+
+        def by_share(share: float) -> int:
+            return len(knobs) if share >= 1 else max(0, highest_within(knobs, cost, share * dense))
+
+        return Ladder(knobs, cost, dense, by_scale if published else by_share)
+
+    def layer(self, knob: int | None, note: str) -> PlannedLayer:
+        """The record of a choice; no knob is the dense layer."""
+        site = self.site
+        dense = dataclasses.replace(left_alone(site, note), way=self.way)
+        if knob is None:
+            return dense
+        notes = [note, "another module reads its weight, which forms it" if site.weight_reads else ""]
+        made = dataclasses.replace(
+            dense,
+            spec=Spec(self.transform.name, knob, _layer_seed(self.seed, site.path), self.options),
+            params=self.params(knob),
+            note="; ".join(filter(None, notes)),
+        )
+        if site.positions is None:
+            return made
+        vector = self.transform.ideal_mult_adds(*self.shape, knob) + self.taps
+        return dataclasses.replace(
+            made,
+            mult_adds=self.mult_adds(knob),
+            ideal_mult_adds=sum(site.positions) * vector,
+            matrix_mult_adds=self.form_mult_adds(),
+        )
+
+
+def left_alone(site: Site, note: str = "no pattern names it") -> PlannedLayer:
+    """The record of a site that stays as it is."""
+    return PlannedLayer(
+        path=site.path,
+        kind=site.kind,
+        in_features=site.in_features,
+        out_features=site.out_features,
+        kernel=site.kernel,
+        way="pointwise" if site.area == 1 else "unfolded",
+        spec=None,
+        dense_params=site.params,
+        params=site.params,
+        dense_mult_adds=site.mult_adds,
+        mult_adds=site.mult_adds,
+        ideal_mult_adds=site.mult_adds,
+        matrix_mult_adds=site.mult_adds,
+        note=note,
+    )
+
+
+def _layer_seed(seed: int, path: str) -> int:
+    """A seed of its own for every layer, the same on every machine."""
+    return zlib.crc32(f"{seed}:{path}".encode())

@@ -1,0 +1,99 @@
+"""A trained network on the test images: its errors, and what it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from understudy.distil.frozen import call, first_tensor, frozen
+from understudy.students.cost import Cost, cost
+
+from .figures import Errors
+from .job import Batch, Batches, as_batches, batches_to_test, load_data
+from .losses import target_loss
+from .precision import autocast, in_layout
+from .processes import Processes, join
+from .recipe import Recipe, load_recipe
+from .run import Run
+from .settings import REQUEST_KEYS
+from .teacher import load_trained
+
+_OF_THE_NETWORK = {"network", "plan", "request", *REQUEST_KEYS}
+
+
+def evaluate(
+    network: nn.Module,
+    batches: Batches | Iterable[Batch],
+    settings: Recipe | None = None,
+    *,
+    device: torch.device | None = None,
+) -> Errors:
+    """Top-1 and top-5 error in percent, and the loss, on all batches; the network is left as it was."""
+    recipe = settings or Recipe(channels_last=False)
+    first = five = count = labelled = 0
+    loss = 0.0
+    place = Processes(0, 1, device or next((one.device for one in network.parameters()), torch.device("cpu")))
+    with frozen(network):
+        for x, y in as_batches(batches, place).epoch(0):
+            with autocast(recipe, place.device):
+                output = call(network, in_layout(x, channels_last=recipe.channels_last))
+            logits = first_tensor(output, "the network").float()
+            loss += float(target_loss(recipe.loss, logits, y, summed=True))
+            count += len(y)
+            if not y.is_floating_point() and logits.dim() == 2:
+                hits = logits.topk(min(5, logits.shape[1])).indices == y[:, None]
+                first, five, labelled = (
+                    first + int(hits[:, 0].sum()),
+                    five + int(hits.sum()),
+                    labelled + len(y),
+                )
+    if not count:
+        raise ValueError("there is nothing to test on: no batch came")
+    return Errors(
+        test_loss=loss / count,
+        test_error=100 * (1 - first / labelled) if labelled else None,
+        test_top5_error=100 * (1 - five / labelled) if labelled else None,
+        test_images=count,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What came out of testing a trained network, and of counting it."""
+
+    recipe: Recipe
+    errors: Errors
+    cost: Cost
+
+
+def evaluate_trained(
+    target: str | Path,
+    recipe: str | Path | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    data_folder: Path | None = None,
+    download: bool = False,
+    device: str | None = None,
+) -> Evaluation:
+    """Test the network of a finished run, or a file of weights for the network and data of a recipe."""
+    target, changes = Path(target), dict(changes or {})
+    if target.is_dir():
+        if recipe is not None:
+            raise ValueError("a recipe is for a file of weights; a run has its own")
+        for key in sorted(changes.keys() & _OF_THE_NETWORK):
+            raise ValueError(f"{key} cannot change: the network is trained already")
+        resolved = Run.read(target).recipe.replaced(changes)
+    elif recipe is None:
+        raise ValueError(f"{target} is no run: say which network and data it is for, with a recipe")
+    else:
+        resolved = load_recipe(recipe, changes)
+    place = join(device).device
+    data = load_data(resolved, data_folder, download=download)
+    network = load_trained(target, resolved, len(data.classes)).to(place)
+    errors = evaluate(network, batches_to_test(resolved, data, place), resolved, device=place)
+    return Evaluation(resolved, errors, cost(network, data.example))

@@ -1,0 +1,103 @@
+"""What a prepared transform is made of: plain, grouped and Kronecker products, and reorderings, in turn.
+
+A stage acts on the channel axis alone, in either of two layouts: `rows` takes vectors as rows, (n, channels),
+and `columns` takes them as columns, (batch, channels, positions). Whatever a stage holds is ready to use: it
+can be kept between calls, or be lowered to a plain module.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Stage(Protocol):
+    """One step of a prepared transform, linear in its input."""
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Apply to (n, channels)."""
+
+    def columns(self, x: Tensor) -> Tensor:
+        """Apply to (batch, channels, positions)."""
+
+
+State = tuple[Stage, ...]  # W = the last · … · the first
+
+
+class Product(NamedTuple):
+    """I_left ⊗ weight ⊗ I_right: one matrix on the middle axis of channels seen as (left, columns, right)."""
+
+    weight: Tensor  # (rows, columns)
+    left: int = 1
+    right: int = 1
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is one matrix over all channels: a 1×1 convolution, or a k×k one on unfolded patches."""
+        return self.left == 1 and self.right == 1
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Slices of the vectors as rows of one matrix product."""
+        rows, columns = self.weight.shape
+        if self.plain:
+            return F.linear(x, self.weight)
+        if self.right == 1:
+            return F.linear(x.reshape(-1, columns), self.weight).reshape(-1, self.left * rows)
+        slices = torch.matmul(self.weight, x.reshape(-1, columns, self.right))  # (n · left, rows, right)
+        return slices.reshape(-1, self.left * rows * self.right)
+
+    def columns(self, x: Tensor) -> Tensor:
+        """The same with `right` and the positions as one axis: nothing is transposed in memory."""
+        rows, columns = self.weight.shape
+        batch, _, positions = x.shape
+        slices = x.reshape(batch * self.left, columns, self.right * positions)
+        out = torch.bmm(self.weight.expand(batch * self.left, rows, columns), slices)
+        return out.reshape(batch, self.left * rows * self.right, positions)
+
+
+class Blocks(NamedTuple):
+    """A block-diagonal matrix: consecutive, equal slices of the channels, a matrix for each."""
+
+    weight: Tensor  # (groups, rows, columns)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """A grouped convolution over the vectors laid out as one image, channels last in memory."""
+        groups, rows, columns = self.weight.shape
+        image = x.reshape(1, 1, -1, groups * columns).permute(0, 3, 1, 2)  # (1, channels, 1, n)
+        out = F.conv2d(image, self.weight.reshape(groups * rows, columns, 1, 1), groups=groups)
+        return out.permute(0, 2, 3, 1).reshape(-1, groups * rows)
+
+    def columns(self, x: Tensor) -> Tensor:
+        """Batched matrix products over (batch, group): quicker than a grouped convolution in this layout."""
+        groups, rows, columns = self.weight.shape
+        batch, _, positions = x.shape
+        out = torch.matmul(self.weight, x.reshape(batch, groups, columns, positions))
+        return out.reshape(batch, groups * rows, positions)
+
+
+class Permute(NamedTuple):
+    """Channels seen as an array of `sizes`, its axes put in another order: it moves, and computes nothing."""
+
+    sizes: tuple[int, ...]
+    axes: tuple[int, ...]  # the new order, as for torch.permute
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The channels are the last axis."""
+        moved = x.reshape(-1, *self.sizes).permute(0, *(1 + axis for axis in self.axes))
+        return moved.reshape(-1, math.prod(self.sizes))
+
+    def columns(self, x: Tensor) -> Tensor:
+        """The channels are the axis before the last."""
+        batch, channels, positions = x.shape
+        moved = x.reshape(batch, *self.sizes, positions)
+        moved = moved.permute(0, *(1 + axis for axis in self.axes), 1 + len(self.sizes))
+        return moved.reshape(batch, channels, positions)
+
+
+def is_plain(stage: Stage) -> bool:
+    """Whether a stage is one matrix over all channels."""
+    return isinstance(stage, Product) and stage.plain

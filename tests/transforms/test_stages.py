@@ -1,0 +1,51 @@
+"""Stages: each is the matrix it states, in both layouts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.transforms.stages import Blocks, Permute, Product, Stage, is_plain
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def eye(size: int) -> Tensor:
+    return torch.eye(size, dtype=torch.float64)
+
+
+WEIGHT, BLOCKS = normal(3, 5), normal(4, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("stage", "matrix"),
+    [
+        (Product(WEIGHT), WEIGHT),
+        (Product(WEIGHT, left=2), torch.kron(eye(2), WEIGHT)),
+        (Product(WEIGHT, right=4), torch.kron(WEIGHT, eye(4))),
+        (Product(WEIGHT, left=2, right=4), torch.kron(torch.kron(eye(2), WEIGHT), eye(4))),
+        (Blocks(BLOCKS), torch.block_diag(*BLOCKS)),
+        (Permute((2, 3), (1, 0)), eye(6)[[0, 3, 1, 4, 2, 5]]),
+        (Permute((2, 2, 2), (2, 0, 1)), eye(8)[[0, 2, 4, 6, 1, 3, 5, 7]]),
+    ],
+    ids=["plain", "left", "right", "both", "blocks", "riffle", "three axes"],
+)
+def test_a_stage_is_its_matrix_on_rows_and_on_columns(stage: Stage, matrix: Tensor) -> None:
+    x = normal(7, matrix.shape[1])
+    torch.testing.assert_close(stage.rows(x), x @ matrix.T)
+    columns = normal(2, matrix.shape[1], 7)
+    torch.testing.assert_close(stage.columns(columns), matrix @ columns)
+
+
+def test_only_one_matrix_over_all_channels_is_plain() -> None:
+    assert is_plain(Product(WEIGHT))
+    others: tuple[Stage, ...] = (
+        Product(WEIGHT, left=2),
+        Product(WEIGHT, right=2),
+        Blocks(BLOCKS),
+        Permute((2, 3), (1, 0)),
+    )
+    assert not any(map(is_plain, others))

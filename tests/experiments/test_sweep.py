@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import fcntl
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, quickly, tiny, without_clock
+from understudy._util.records import RecordError
 from understudy.experiments import (
     Event,
     GridError,
@@ -28,10 +30,11 @@ from understudy.experiments import (
     sweep_status,
 )
 from understudy.experiments import task as task_module
+from understudy.experiments.collect import learning_curve
 from understudy.experiments.folder import write_result
 from understudy.planning.plan import Plan
 from understudy.report.read.groups import ablations
-from understudy.results import Costs, Errors, ResultsError, Status
+from understudy.results import Costs, ErrorRates, ResultsError, Status
 from understudy.train import Run
 
 
@@ -74,7 +77,7 @@ def test_a_sweep_trains_the_teacher_first_and_leaves_a_full_result_of_every_cell
         last = result.curve[-1]
         assert last.test_error is not None
         assert last.test_top5_error is not None
-        assert result.errors == Errors(last.test_error, last.test_top5_error, 500)
+        assert result.errors == ErrorRates(last.test_error, last.test_top5_error, 500)
         model = finished / "runs" / result.name / "model.safetensors"
         assert result.planned is not None
         planned = (result.planned.params, result.planned.mult_adds, result.planned.ideal_mult_adds)
@@ -99,7 +102,7 @@ def test_a_cell_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def again(*_: object) -> None:
         raise AssertionError("it was planned again in its worker")
 
-    monkeypatch.setattr("understudy.train.loop.make_student_plan", again)
+    monkeypatch.setattr("understudy.train.job.make_student_plan", again)
     grid = tiny(students=[{"transforms": "shuffle", "ratio": 0.1, "attention": False}])
     tasks: list[Task] = []
 
@@ -133,6 +136,14 @@ def test_an_exception_for_every_transform_of_a_cell_is_no_crs() -> None:
 
     assert crs() == crs("shuffle=none") == crs("low_rank=crs", decay=False) == "layer"
     assert crs("shuffle=none", "low_rank=none") == crs(decay=False) == ""
+
+
+def test_what_an_epoch_did_not_measure_or_what_is_not_finite_is_not_known() -> None:
+    line = {"epoch": 0, "step": 8, "learning_rate": 0.1, "train_loss": math.inf, "seconds": 1.0, "more": 3}
+    (point,) = learning_curve([line])
+    assert (point.train_loss, point.test_error, point.seconds) == (None, None, 1.0)
+    with pytest.raises(RecordError, match="step is missing"):
+        learning_curve([{key: value for key, value in line.items() if key != "step"}])
 
 
 def test_finished_cells_are_never_repeated(finished: Path) -> None:

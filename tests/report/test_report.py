@@ -26,7 +26,7 @@ from understudy.report import (
 from understudy.report.markdown import escape_markdown, markdown
 from understudy.report.page.data import embedded_json
 from understudy.report.read.groups import group_results
-from understudy.report.read.tables import Entry, Table, published_table
+from understudy.report.read.tables import Entry, ReportTable, published_table
 from understudy.report.spreadsheet import csv_text
 from understudy.results import PlannedCosts, Result, ResultsError
 
@@ -195,7 +195,7 @@ def test_shared_settings_are_embedded_once(tmp_path: Path) -> None:
 
 
 def test_markdown_keeps_a_name_in_its_cell() -> None:
-    table = Table("t", ("name", ">n"), ((Entry("a|b\n`c` <b> [x](y) \\ *d*"), Entry("1", 1)),))
+    table = ReportTable("t", ("name", ">n"), ((Entry("a|b\n`c` <b> [x](y) \\ *d*"), Entry("1", 1)),))
     assert markdown(table).splitlines() == [
         "| name | n |",
         "| --- | ---: |",
@@ -272,12 +272,12 @@ def test_a_published_point_stands_beside_the_same_substitution_of_about_its_size
 
 def test_a_sweep_at_a_glance() -> None:
     results = [teacher(), result("cell"), *unfinished()[:3]]
-    rows = {row[0].text: [entry.text for entry in row[1:]] for row in results_overview("x", results).rows}
-    assert rows["cell"] == ["23,990", "7.9 %", "1.23M", "101.2 kB", "4.80 %", "1,234", "1.90", ""]
-    assert rows["failed-cell"] == [""] * 7 + ["failed: RuntimeError: out of memory"]
+    rows = {row[0]: row[1:] for row in results_overview("x", results).rows}
+    assert rows["cell"] == ("23,990", "7.9 %", "1.23M", "101.2 kB", "4.80 %", "1,234", "1.90", "")
+    assert rows["failed-cell"] == (*[""] * 7, "failed: RuntimeError: out of memory")
     assert "batches of 64" in results_overview("x", results).caption
     assert results_overview("x", unfinished()).caption == ""
     planned = planned_overview("x", results)
     assert planned.title == "x: 5 cells"
-    assert [entry.text for entry in planned.rows[1][1:5]] == ["23,990", "1.23M", "1.20M", "2.00M"]
-    assert planned.rows[-1][-1].text.startswith("unreachable: acdc on wrn_10_2")
+    assert planned.rows[1][1:5] == ("23,990", "1.23M", "1.20M", "2.00M")
+    assert planned.rows[-1][-1].startswith("unreachable: acdc on wrn_10_2")

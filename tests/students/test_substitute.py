@@ -788,7 +788,7 @@ def small_plan() -> Plan:
 def test_a_plan_with_other_paths_is_refused_with_the_nearest() -> None:
     model = small()
     model.add_module("hiddens", model._modules.pop("hidden"))
-    assert "no module 'hidden' (the nearest is 'hiddens')" in apply(model, small_plan())
+    assert "no module 'hidden' (did you mean 'hiddens'?)" in apply(model, small_plan())
 
 
 def test_a_plan_with_other_shapes_is_refused_with_both() -> None:

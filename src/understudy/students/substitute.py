@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 import os
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from understudy._util.nearest import hint
 from understudy.layers.layer import Layer, stand_ins
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
@@ -120,8 +120,7 @@ def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[in
     """Why a module is not the one that was planned for, or cannot be replaced."""
     module = modules.get(layer.path)
     if module is None:
-        near = difflib.get_close_matches(layer.path, modules, n=1)
-        return f"no module {layer.path!r}" + (f" (the nearest is {near[0]!r})" if near else "")
+        return f"no module {layer.path!r}{hint(layer.path, modules, most=1)}"
     reason = obstacle(layer.path, module, owners)
     if reason is not None:
         return f"{layer.path!r}: {reason}"

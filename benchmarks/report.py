@@ -16,7 +16,7 @@ from typing import Any
 from measure import write
 from understudy.experiments import curves
 from understudy.report import write_report
-from understudy.results import Costs, Epoch, Errors, Result, Size, Speed, Status
+from understudy.results import Costs, CurvePoint, ErrorRates, Result, Size, Speed, Status
 from understudy.transforms import list_transforms
 
 BUDGETS = (2_000_000, 1_600_000, 1_200_000, 900_000, 600_000)
@@ -28,7 +28,7 @@ def cell(name: str, params: int, seed: int, **facts: Any) -> Result:
     """A finished result; its error follows from its size."""
     error = 3 + 4 * math.exp(-params / 1e6) + seed / 10 + len(name) / 50
     curve = tuple(
-        Epoch(
+        CurvePoint(
             epoch=epoch,
             step=epoch,
             learning_rate=0.1,
@@ -64,7 +64,7 @@ def cell(name: str, params: int, seed: int, **facts: Any) -> Result:
         indifferent={},
         planned=None,
         costs=Costs(params, params * 150, params * 150, params * 4),
-        errors=Errors(error, error / 10, 10_000),
+        errors=ErrorRates(error, error / 10, 10_000),
         speed=Speed(1e9 / params, params / 1e5, 64, 2),
         curve=curve,
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+import pytest
+import torch
 from typing_extensions import Self
 
-from understudy.experiments import Grid, Message, Task, make_grid, read_results, run_task
+from understudy.experiments import Grid, Message, Task, make_grid, read_results, run_task, speed
 from understudy.results import Result, Status
 
 TOML = """
@@ -37,6 +40,17 @@ TABLE: dict[str, Any] = {
 TEACHER, LOW_RANK, SHUFFLE = (
     "teacher-seed-0", "low_rank-ratio-0.1-at-crs-seed-0", "shuffle-ratio-0.1-at-crs-seed-0",
 )  # fmt: skip
+
+
+@contextmanager
+def quickly() -> Iterator[None]:
+    """On one thread, and with few turns of timing."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed, "_ROUNDS", 2)
+        yield
+    torch.set_num_threads(threads)
 
 
 def tiny(**changes: Any) -> Grid:

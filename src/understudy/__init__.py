@@ -18,7 +18,7 @@ from understudy.students.weights import load_weights
 
 from .transforms import Transform, get_transform, list_transforms, register_transform
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AttentionTransfer",

@@ -70,11 +70,11 @@ class Costs:
 
 
 @dataclasses.dataclass(frozen=True)
-class Errors:
-    """Errors on the test images, in percent."""
+class ErrorRates:
+    """Errors on the test images, in percent; None where the targets are no classes."""
 
-    top1: float
-    top5: float
+    top1: float | None
+    top5: float | None
     test_images: int
 
 
@@ -89,8 +89,8 @@ class Speed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Epoch:
-    """One point of a learning curve; errors in percent, None for what was no finite number."""
+class CurvePoint:
+    """One epoch; errors in percent, None for what was not measured or no finite number."""
 
     epoch: int
     step: int
@@ -133,9 +133,9 @@ class Result:
     indifferent: Mapping[str, Json]
     planned: PlannedCosts | None
     costs: Costs | None = None
-    errors: Errors | None = None
+    errors: ErrorRates | None = None
     speed: Speed | None = None
-    curve: tuple[Epoch, ...] = ()
+    curve: tuple[CurvePoint, ...] = ()
     machine: Machine | None = None
 
     def __post_init__(self) -> None:

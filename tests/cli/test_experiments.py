@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from command import Run
-from sweeps import LOW_RANK, SHUFFLE, TEACHER, TOML, InlineEngine
+from sweeps import LOW_RANK, SHUFFLE, TEACHER, TOML, InlineEngine, quickly
 from understudy.cli.experiments import duration
 from understudy.experiments import Task, run_task, runner
 from understudy.results import Status
@@ -26,12 +25,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Networks as small as these are slower on many."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def quick() -> Iterator[None]:
+    """One thread, as small networks are slower on many and bits may depend on it; few turns of timing."""
+    with quickly():
+        yield
 
 
 Use = Callable[[Callable[[Task], Status]], None]

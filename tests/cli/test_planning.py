@@ -217,7 +217,7 @@ PLAN = ("plan", "wrn_16_1")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("sites", "wrn_16_11x"), "no network 'wrn_16_11x' (did you mean wrn_16_1"),
+        (("sites", "wrn_16_11x"), "no network 'wrn_16_11x' (did you mean 'wrn_16_1'"),
         (("sites", "timm:resnet81"), "timm has no network 'resnet81' (did you mean"),
         (("sites", "torchvision:resnet81"), "torchvision has no network 'resnet81' (did you mean"),
         (("sites", "nowhere:thing", "--input", "3"), "no module 'nowhere'"),
@@ -361,5 +361,5 @@ def test_an_error_of_the_installed_command_shows_no_traceback(tmp_path: Path) ->
     done = process(sys.executable, "-m", "understudy", "sites", "wrn_28", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("error: no network 'wrn_28' (did you mean wrn_")
+    assert done.stderr.startswith("error: no network 'wrn_28' (did you mean 'wrn_")
     assert len(done.stderr.splitlines()) == 1

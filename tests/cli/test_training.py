@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,11 +37,18 @@ def few_test_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "load", lambda *a, **k: load(*a, **k).take(test=100))
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the teacher lies that all tests begin with."""
+    return tmp_path_factory.mktemp("kept") / "teacher"
+
+
 @pytest.fixture
-def teacher(run: Run, tmp_path: Path) -> Path:
-    folder = tmp_path / "teacher"
-    assert run("train", "demo", *SMALL, "--out", folder).code == 0
-    return folder
+def teacher(run: Run, kept: Path, tmp_path: Path) -> Path:
+    """A trained network of the test's own."""
+    if not kept.exists():
+        assert run("train", "demo", *SMALL, "--out", kept).code == 0
+    return Path(shutil.copytree(kept, tmp_path / "teacher"))
 
 
 def assert_refused(result: Result, *words: str) -> None:
@@ -80,6 +88,40 @@ def test_the_settings_are_printed_by_where_they_come_from_and_saved(run: Run, tm
     assert "nesterov=False" in defaults
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["recipe"]
     assert (saved["epochs"], saved["learning_rate"]) == (2, 0.05)
+
+
+FILE = """
+import torch
+import understudy as us
+from understudy.data import Images
+
+def network(classes=3):
+    return us.create_model("wrn_10_1", classes=classes)
+
+def images():
+    pixels = torch.randint(0, 256, (120, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(120) % 3
+    return Images(name="noise", classes=("a", "b", "c"), mean=(0.5,) * 3, std=(0.25,) * 3,
+                  train_images=pixels.to(torch.uint8), train_labels=labels,
+                  test_images=pixels.to(torch.uint8), test_labels=labels)
+"""
+
+
+def test_network_and_data_may_come_from_a_file_of_one_s_own(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    mine = tmp_path / "mine.py"
+    (tmp_path / "own.toml").write_text(
+        f'network = "{mine}:network"\ndata = "{mine}:images"\nepochs = 1\nbatch_size = 8\n'
+        'optimiser = "adamw"\nlearning_rate = 0.01\nschedule = "one_cycle"\ncrop_padding = 1\nratio = 0.9\n'
+        '[transform]\n"*" = "low_rank"\n'
+    )
+    flags = ["--ratio", "20%", "--out", tmp_path / "run"]
+    done = run("train", tmp_path / "own.toml", *flags)
+    assert done.code == 0, done.err
+    assert "ratio=0.2" in done.text.split(" recipe ", 1)[0]
+    tested = run("evaluate", tmp_path / "run")
+    assert tested.code == 0, tested.err
+    assert " of 100" in tested.text
 
 
 def test_the_default_folder_follows_from_the_settings(
@@ -247,6 +289,11 @@ def assert_refused_last_line(result: Result, word: str) -> None:
         (["demo", "--set", "epochs"], ["--set 'epochs' is not NAME=VALUE"]),
         (["demo", "--set", "epochs=many"], ["epochs is 'many', not a whole number"]),
         (["demo", "--transform", "low_rank"], ["needs a budget"]),
+        (["demo", "-t", "low_rank", "-t", "Linear=shuffle"], ["give each a pattern", "'*=low_rank'"]),
+        (["demo", "--set", "options=balanced"], ["options is 'balanced', not a table"]),
+        (["demo", "--set", "optimiser=adam"], ["optimiser is 'adam', not one of sgd, adamw", "'adamw'"]),
+        (["demo", "--set", "loss=mae"], ["loss is 'mae', not one of cross_entropy, mse", "'mse'"]),
+        (["demo", "--set", "data=./none.py:make"], ["no data set './none.py:make': no file"]),
         (["demo", "--params", "20k"], ["needs a transform"]),
         (["demo", "--transform", "low_rank", "--params", "20k"], ["need a teacher"]),
         (["demo", "--transform", "lowrank", "--params", "20k", "--set", "attention=0"], ["low_rank"]),

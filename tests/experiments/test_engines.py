@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from command import Run
-from sweeps import LOW_RANK, TEACHER, TOML, InlineEngine, holders, tiny, without_clock
+from sweeps import LOW_RANK, TEACHER, TOML, InlineEngine, holders, quickly, tiny, without_clock
 from understudy.cli.experiments import line
 from understudy.experiments import (
     Event,
@@ -32,12 +32,10 @@ SECONDS = 120.0  # to wait for anything, on a machine that is busy with other th
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The bits of a sum may depend on the number of threads: everything here runs on one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def quick() -> Iterator[None]:
+    """One thread, as small networks are slower on many and bits may depend on it; few turns of timing."""
+    with quickly():
+        yield
 
 
 @pytest.fixture(scope="module")

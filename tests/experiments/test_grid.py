@@ -246,7 +246,7 @@ def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
     ("changes", "message"),
     [
         ({"student": []}, "a grid has no key 'student'.*'students'"),
-        ({"recipe": "demoo"}, "no recipe 'demoo'.* did you mean 'demo'"),
+        ({"recipe": "demoo"}, "no recipe 'demoo'.*did you mean 'demo'"),
         ({"settings": {"epoch": 3}}, r"\[settings\]: no setting 'epoch'.*'epochs'"),
         ({"settings": {"epochs": 0}}, "epochs is 0, below 1"),
         (

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import fcntl
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, tiny, without_clock
+from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, quickly, tiny, without_clock
+from understudy._util.records import RecordError
 from understudy.experiments import (
     Event,
     GridError,
@@ -28,20 +30,19 @@ from understudy.experiments import (
     sweep_status,
 )
 from understudy.experiments import task as task_module
+from understudy.experiments.collect import learning_curve
 from understudy.experiments.folder import write_result
 from understudy.planning.plan import Plan
 from understudy.report.read.groups import ablations
-from understudy.results import Costs, Errors, ResultsError, Status
+from understudy.results import Costs, ErrorRates, ResultsError, Status
 from understudy.train import Run
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Networks as small as these are slower on many."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def quick() -> Iterator[None]:
+    """One thread, as small networks are slower on many and bits may depend on it; few turns of timing."""
+    with quickly():
+        yield
 
 
 def done(_: Task) -> Status:
@@ -76,7 +77,7 @@ def test_a_sweep_trains_the_teacher_first_and_leaves_a_full_result_of_every_cell
         last = result.curve[-1]
         assert last.test_error is not None
         assert last.test_top5_error is not None
-        assert result.errors == Errors(last.test_error, last.test_top5_error, 500)
+        assert result.errors == ErrorRates(last.test_error, last.test_top5_error, 500)
         model = finished / "runs" / result.name / "model.safetensors"
         assert result.planned is not None
         planned = (result.planned.params, result.planned.mult_adds, result.planned.ideal_mult_adds)
@@ -101,7 +102,7 @@ def test_a_cell_is_planned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def again(*_: object) -> None:
         raise AssertionError("it was planned again in its worker")
 
-    monkeypatch.setattr("understudy.train.loop.make_student_plan", again)
+    monkeypatch.setattr("understudy.train.job.make_student_plan", again)
     grid = tiny(students=[{"transforms": "shuffle", "ratio": 0.1, "attention": False}])
     tasks: list[Task] = []
 
@@ -135,6 +136,14 @@ def test_an_exception_for_every_transform_of_a_cell_is_no_crs() -> None:
 
     assert crs() == crs("shuffle=none") == crs("low_rank=crs", decay=False) == "layer"
     assert crs("shuffle=none", "low_rank=none") == crs(decay=False) == ""
+
+
+def test_what_an_epoch_did_not_measure_or_what_is_not_finite_is_not_known() -> None:
+    line = {"epoch": 0, "step": 8, "learning_rate": 0.1, "train_loss": math.inf, "seconds": 1.0, "more": 3}
+    (point,) = learning_curve([line])
+    assert (point.train_loss, point.test_error, point.seconds) == (None, None, 1.0)
+    with pytest.raises(RecordError, match="step is missing"):
+        learning_curve([{key: value for key, value in line.items() if key != "step"}])
 
 
 def test_finished_cells_are_never_repeated(finished: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from understudy._util.provenance import Machine
 from understudy.planning.budget import Budget
-from understudy.results import Costs, Epoch, Errors, PlannedCosts, Result, Size, Speed, State, Status
+from understudy.results import Costs, CurvePoint, ErrorRates, PlannedCosts, Result, Size, Speed, State, Status
 
 TRANSFORMS = ("low_rank", "tensor_train", "tucker", "acdc", "hashed", "shuffle")
 FULL = {"wrn_10_2": 303_706, "wrn_28_10": 36_479_194, "wrn_50_2": 68_883_240}
@@ -30,8 +30,8 @@ def parse(params: str | int) -> int:
     return int(Budget.of(params=params).amount)
 
 
-def errors(top1: float) -> Errors:
-    return Errors(top1, round(top1 / 9, 2), 500)
+def errors(top1: float) -> ErrorRates:
+    return ErrorRates(top1, round(top1 / 9, 2), 500)
 
 
 def result(
@@ -104,9 +104,9 @@ def deciding(of: Result) -> dict[str, Any]:
     }
 
 
-def curve(last: float, epochs: int, dice: random.Random) -> tuple[Epoch, ...]:
+def curve(last: float, epochs: int, dice: random.Random) -> tuple[CurvePoint, ...]:
     return tuple(
-        Epoch(
+        CurvePoint(
             epoch=epoch,
             step=20 * (epoch + 1),
             learning_rate=0.05,

@@ -92,23 +92,20 @@ def test_few_ablations_are_bars_and_many_are_rows_of_markers() -> None:
     assert [tick.get_text() for tick in rows.axes[1].get_yticklabels()] == list(TRANSFORMS)
 
 
-def test_names_that_look_like_mathematics_or_paths_are_drawn_as_they_are(tmp_path: Path) -> None:
+def test_names_that_look_like_mathematics_or_paths_are_drawn_as_they_are_in_files_of_their_own(
+    tmp_path: Path,
+) -> None:
     odd: dict[str, Any] = {"network": "../../$\\frac{", "data": "a/b"}
     results = [
         result("one", structure="$x_", **odd),
         result("two", structure="<img>", **odd, attention=0.0),
         result("three", structure="$x_", **odd, attention=0.0),
+        result("alike once made safe", structure="$x_", **odd | {"data": "a b"}),
     ]
     looks = report_styles(results, None)
     paths = write_figures(group_results(results), ablations(results), None, looks, tmp_path)
-    assert paths
-    assert all(path.parent == tmp_path and path.exists() for path in paths)
-
-
-def test_names_made_safe_may_be_alike_and_keep_their_own_files(tmp_path: Path) -> None:
-    results = [result("one", data="a b"), result("two", data="a/b")]
-    paths = write_figures(group_results(results), [], None, LOOKS, tmp_path)
-    assert len(paths) == len(set(paths)) == len(list(tmp_path.iterdir()))
+    assert len(paths) == len(set(paths)) == len(list(tmp_path.iterdir())) == 2 * (2 * 3 + 1)
+    assert all(path.parent == tmp_path for path in paths)
 
 
 def test_the_paper_s_transforms_look_the_same_whatever_stands_beside_them() -> None:

@@ -26,9 +26,9 @@ from understudy.report import (
 from understudy.report.markdown import escape_markdown, markdown
 from understudy.report.page.data import embedded_json
 from understudy.report.read.groups import group_results
-from understudy.report.read.tables import Entry, Table, published_table
+from understudy.report.read.tables import Entry, ReportTable, published_table
 from understudy.report.spreadsheet import csv_text
-from understudy.results import PlannedCosts, ResultsError
+from understudy.results import PlannedCosts, Result, ResultsError
 
 EVIL = "<img src=x onerror=alert(1)>"
 CLOSING = "</script><script>alert(2)</script><!--"
@@ -63,19 +63,57 @@ def data_of(page: str) -> dict[str, Any]:
     return data
 
 
-def test_a_page_tables_and_figures_are_written(tmp_path: Path) -> None:
-    page = write_report(sweep(ablate=True) + unfinished(), tmp_path / "report", title="Sweep")
-    assert page == tmp_path / "report" / "index.html"
-    names = {path.relative_to(tmp_path / "report").as_posix() for path in page.parent.rglob("*.*")}
+def two_networks() -> list[Result]:
+    small = sweep(("hashed", "low_rank"), (12_000,), ablate=True)
+    big = sweep(("hashed",), (600_000,), network="wrn_28_10", data="cifar10", prefix="big-")
+    return small + big + unfinished()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(two_networks(), tmp_path_factory.mktemp("written") / "report", title="Sweep").parent
+
+
+def test_a_page_tables_and_figures_are_written_for_each_network(written: Path) -> None:
+    names = {path.relative_to(written).as_posix() for path in written.rglob("*.*")}
     stems = [
-        "error_params-wrn_10_2-digits",
-        "error_mult_adds-wrn_10_2-digits",
-        "learning_curves-wrn_10_2-digits",
+        f"{kind}-{problem}"
+        for kind in ("error_params", "error_mult_adds", "learning_curves")
+        for problem in ("wrn_10_2-digits", "wrn_28_10-cifar10")
     ]
     figures = {f"figures/{stem}.{kind}" for stem in [*stems, "ablations"] for kind in ("svg", "png")}
     assert names == {"index.html", "tables.md", "results.csv"} | figures
-    text = page.read_text(encoding="utf-8")
+    text = (written / "index.html").read_text(encoding="utf-8")
     assert all(f"href='{figure}'" in text for figure in figures)
+    assert text.count("class='tiles'") == 2
+    assert "<select id='problem'>" in text
+    assert "Published for wrn_28_10 on cifar10" in text
+
+
+def test_the_same_results_give_the_same_bytes(written: Path, tmp_path: Path) -> None:
+    write_report(two_networks(), tmp_path, title="Sweep")
+    files = [path for path in written.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for path in files:
+        assert path.read_bytes() == (tmp_path / path.relative_to(written)).read_bytes(), path
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_what_has_not_begun_or_not_finished_still_makes_a_page(tmp_path: Path) -> None:
+    assert "no cells" in write_report([], tmp_path, title="Empty").read_text(encoding="utf-8")
+    page = write_report(unfinished(), tmp_path, title="Just begun").read_text(encoding="utf-8")
+    for cell in unfinished()[:3]:
+        assert cell.name in page
+        assert cell.status.reason in page
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_a_bad_result_leaves_an_earlier_report_alone(tmp_path: Path) -> None:
+    write_report([result()], tmp_path, title="Good")
+    before = (tmp_path / "index.html").read_bytes()
+    with pytest.raises(ResultsError, match="2 results have the name cell"):
+        write_report([result(), result(seed=1)], tmp_path, title="Bad")
+    assert (tmp_path / "index.html").read_bytes() == before
 
 
 @pytest.mark.usefixtures("no_matplotlib")
@@ -94,35 +132,6 @@ def test_without_matplotlib_the_page_says_so(tmp_path: Path, caplog: pytest.LogC
     assert "understudy[plots]" in page.read_text(encoding="utf-8")
     assert (tmp_path / "tables.md").exists()
     assert not (tmp_path / "figures").exists()
-
-
-def test_nothing_at_all_still_makes_a_page(tmp_path: Path) -> None:
-    page = write_report([], tmp_path, title="Empty")
-    assert "no cells" in page.read_text(encoding="utf-8")
-
-
-def test_only_unfinished_cells_make_a_page(tmp_path: Path) -> None:
-    page = write_report(unfinished(), tmp_path, title="Just begun").read_text(encoding="utf-8")
-    for cell in unfinished()[:3]:
-        assert cell.name in page
-        assert cell.status.reason in page
-
-
-def test_a_bad_result_leaves_an_earlier_report_alone(tmp_path: Path) -> None:
-    write_report([result()], tmp_path, title="Good")
-    before = (tmp_path / "index.html").read_bytes()
-    with pytest.raises(ResultsError, match="2 results have the name cell"):
-        write_report([result(), result(seed=1)], tmp_path, title="Bad")
-    assert (tmp_path / "index.html").read_bytes() == before
-
-
-def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        write_report(sweep(ablate=True), tmp_path / name, title="Sweep")
-    files = [path for path in (tmp_path / "one").rglob("*") if path.is_file()]
-    assert len(files) > 10
-    for path in files:
-        assert path.read_bytes() == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes(), path
 
 
 @pytest.mark.usefixtures("no_matplotlib")
@@ -186,7 +195,7 @@ def test_shared_settings_are_embedded_once(tmp_path: Path) -> None:
 
 
 def test_markdown_keeps_a_name_in_its_cell() -> None:
-    table = Table("t", ("name", ">n"), ((Entry("a|b\n`c` <b> [x](y) \\ *d*"), Entry("1", 1)),))
+    table = ReportTable("t", ("name", ">n"), ((Entry("a|b\n`c` <b> [x](y) \\ *d*"), Entry("1", 1)),))
     assert markdown(table).splitlines() == [
         "| name | n |",
         "| --- | ---: |",
@@ -263,26 +272,12 @@ def test_a_published_point_stands_beside_the_same_substitution_of_about_its_size
 
 def test_a_sweep_at_a_glance() -> None:
     results = [teacher(), result("cell"), *unfinished()[:3]]
-    rows = {row[0].text: [entry.text for entry in row[1:]] for row in results_overview("x", results).rows}
-    assert rows["cell"] == ["23,990", "7.9 %", "1.23M", "101.2 kB", "4.80 %", "1,234", "1.90", ""]
-    assert rows["failed-cell"] == [""] * 7 + ["failed: RuntimeError: out of memory"]
+    rows = {row[0]: row[1:] for row in results_overview("x", results).rows}
+    assert rows["cell"] == ("23,990", "7.9 %", "1.23M", "101.2 kB", "4.80 %", "1,234", "1.90", "")
+    assert rows["failed-cell"] == (*[""] * 7, "failed: RuntimeError: out of memory")
     assert "batches of 64" in results_overview("x", results).caption
     assert results_overview("x", unfinished()).caption == ""
     planned = planned_overview("x", results)
     assert planned.title == "x: 5 cells"
-    assert [entry.text for entry in planned.rows[1][1:5]] == ["23,990", "1.23M", "1.20M", "2.00M"]
-    assert planned.rows[-1][-1].text.startswith("unreachable: acdc on wrn_10_2")
-
-
-def test_two_networks_get_figures_and_tiles_of_their_own(tmp_path: Path) -> None:
-    page = write_report(
-        sweep(("hashed",), (12_000,))
-        + sweep(("hashed",), (600_000,), network="wrn_28_10", data="cifar10", prefix="big-"),
-        tmp_path,
-        title="Two",
-    ).read_text(encoding="utf-8")
-    assert page.count("class='tiles'") == 2
-    assert "<select id='problem'>" in page
-    assert "Published for wrn_28_10 on cifar10" in page
-    names = {path.name for path in (tmp_path / "figures").glob("error_params*.svg")}
-    assert names == {"error_params-wrn_10_2-digits.svg", "error_params-wrn_28_10-cifar10.svg"}
+    assert planned.rows[1][1:5] == ("23,990", "1.23M", "1.20M", "2.00M")
+    assert planned.rows[-1][-1].startswith("unreachable: acdc on wrn_10_2")

@@ -84,6 +84,62 @@ def test_the_index_of_hashed_weights_is_not_stored_and_comes_back(indexing: str,
         assert torch.equal(one.index, other.index)
 
 
+def test_an_index_is_drawn_once_when_a_file_is_loaded_and_no_weight_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    us.save(student("hashed"), tmp_path / "file")
+    drawn: list[str] = []
+    draw_index, sample = Hashed._draw_index_, Hashed.sample
+
+    def index(self: Hashed) -> None:
+        drawn.extend([] if self.weight.is_meta else ["index"])
+        draw_index(self)
+
+    def weight(self: Hashed, *arguments: Any) -> Tensor:
+        drawn.append("weight")
+        return sample(self, *arguments)
+
+    monkeypatch.setattr(Hashed, "_draw_index_", index)
+    monkeypatch.setattr(Hashed, "sample", weight)
+    us.load(tmp_path / "file", Small())
+    assert drawn == ["index"] * 4
+
+
+@pytest.mark.parametrize("spatial", SPATIAL)
+def test_how_a_layer_runs_is_saved_with_it_where_it_was_set(spatial: Spatial, tmp_path: Path) -> None:
+    saved = student("low_rank", spatial)
+    plain = us.cost(saved, image())
+    square, hidden = (layer for path, layer in us.stand_ins(saved) if path in ("square", "hidden"))
+    dearest = max(square.transform.legal_orders, key=lambda order: order.mult_adds(72))
+    square.execution = us.Execution(order=dearest.name, layout="rows", recompute=False)
+    us.save(saved, tmp_path / "file")
+    loaded = us.load(tmp_path / "file", Small()).eval()
+    layers = dict(us.stand_ins(loaded))
+    assert layers["square"].execution == square.execution
+    assert layers["hidden"].execution == hidden.execution == us.Execution()
+    assert torch.equal(loaded(image()), saved(image()))
+    assert us.cost(loaded, image()) == us.cost(saved, image())
+    assert us.cost(saved, image()).mult_adds != plain.mult_adds  # it is counted as it runs
+    header = json.loads(safe_header(tmp_path / "file"))
+    assert [layer["path"] for layer in header["layers"] if "execution" in layer] == ["square"]
+
+
+def test_an_execution_that_a_file_asks_for_in_vain_is_refused(tmp_path: Path) -> None:
+    saved = student("low_rank")
+    us.save(saved, tmp_path / "file")
+    header = json.loads(safe_header(tmp_path / "file"))
+    header["layers"][0]["execution"] = {"order": "U,V"}
+    tensors = safetensors.torch.load_file(tmp_path / "file")
+    safetensors.torch.save_file(tensors, tmp_path / "other", metadata={"understudy": json.dumps(header)})
+    with pytest.raises(ValueError, match="order 'U,V' of low_rank is not one of 'formed', 'V,U'"):
+        us.load(tmp_path / "other", Small())
+
+
+def safe_header(path: Path) -> str:
+    with safe_open(path, framework="pt") as file:
+        return str(file.metadata()["understudy"])
+
+
 def test_a_hashed_file_is_smaller_than_the_dense_one_by_its_ratio(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(8, 256), nn.Linear(256, 256), nn.Linear(256, 256), nn.Linear(256, 8))
     plan = us.plan(model, "hashed", ratio=0.1)

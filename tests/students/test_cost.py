@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import struct
 from collections.abc import Callable
@@ -242,6 +243,7 @@ def test_an_example_may_be_a_tensor_a_tuple_a_list_or_a_mapping() -> None:
         [left, right],
         {"left": left, "right": right},
         {"right": right, "left": left},
+        collections.UserDict({"left": left, "right": right}),  # as a tokenizer gives
     ]
     assert {us.cost(Two(), example).mult_adds for example in examples} == {5 * 24}
     assert us.cost(nn.Linear(4, 6), left).mult_adds == 2 * 24

@@ -8,6 +8,7 @@ import functools
 import io
 import math
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,24 @@ def test_the_student_has_the_planned_layers_and_the_planned_size() -> None:
 def test_an_unknown_start_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="init 'zeros' is not one of project, fresh"):
         us.substitute(small(), us.plan(small(), "low_rank", scale=0.4), init="zeros")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("verb", [us.substitute, us.substitute_], ids=["copy", "in_place"])
+@pytest.mark.parametrize(
+    ("plan", "way"),
+    [
+        (
+            "low_rank",
+            "plan is 'low_rank', the name of a transform: make a plan first, us.plan(model, \"low_rank\",",
+        ),
+        ("plan.json", "plan is 'plan.json', a path: Plan.load reads a plan from a file"),
+        (Path("plan.json"), "plan is a path: Plan.load reads a plan from a file"),
+        ({"layers": []}, 'plan is a dict: us.plan(model, "low_rank", ratio=0.5) makes a plan'),
+    ],
+)
+def test_what_is_not_a_plan_is_refused_with_the_way_to_one(plan: Any, way: str, verb: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape(way)):
+        verb(small(), plan)
 
 
 # ---- in place --------------------------------------------------------------------------------------------
@@ -769,7 +788,7 @@ def small_plan() -> Plan:
 def test_a_plan_with_other_paths_is_refused_with_the_nearest() -> None:
     model = small()
     model.add_module("hiddens", model._modules.pop("hidden"))
-    assert "no module 'hidden' (the nearest is 'hiddens')" in apply(model, small_plan())
+    assert "no module 'hidden' (did you mean 'hiddens'?)" in apply(model, small_plan())
 
 
 def test_a_plan_with_other_shapes_is_refused_with_both() -> None:

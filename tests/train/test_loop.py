@@ -24,7 +24,7 @@ from understudy import data
 from understudy.train import DivergedError, Recipe, Run, RunError, teacher_identity, train
 from understudy.train import job as job_module
 from understudy.train import student as student_module
-from understudy.train.run import Checkpoint
+from understudy.train.checkpoint import Checkpoint
 from understudy.train.schedules import rate_factor
 from understudy.train.teacher import load_teacher, read_inputs
 from understudy.train.trainer import Progress
@@ -559,3 +559,5 @@ def test_recomputing_is_a_matter_of_memory_alone(tmp_path: Path) -> None:
     train(recipe(**student, recompute=False), tmp_path / "kept")
     assert outcome(tmp_path / "recomputed") == outcome(tmp_path / "kept")
     assert recipe(**student).identity() == recipe(**student, recompute=False).identity()
+    averaged = train(recipe(**student, recompute=False, ema=0.5), tmp_path / "averaged")
+    assert averaged["bytes"] == outcome(tmp_path / "kept")[2]["bytes"]  # how it trained is not kept

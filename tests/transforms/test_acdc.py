@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from understudy.transforms import Acdc
-from understudy.transforms.cosine import CosineTransform, riffle
+from understudy.transforms import Acdc, acdc_fit
+from understudy.transforms.cosine import CosineTransform, riffle, unriffle
 
 
 def textbook_cosine_transform(width: int) -> Tensor:
@@ -57,6 +57,7 @@ def test_riffle_interleaves_the_halves_and_gives_the_odd_one_to_the_first(
     width: int, dealt: list[int]
 ) -> None:
     assert riffle(torch.arange(width)).tolist() == dealt
+    assert unriffle(torch.tensor(dealt)).tolist() == list(range(width))
 
 
 @given(st.integers(2, 20), st.integers(2, 20), st.data())
@@ -91,6 +92,64 @@ def test_acdc_is_the_product_its_docstring_states(in_features: int, out_features
 def test_a_fresh_square_map_is_orthogonal_up_to_its_scale(layers: int) -> None:
     matrix = Acdc(16, 16, layers, dtype=torch.float64).matrix().detach()
     torch.testing.assert_close(matrix @ matrix.T, torch.eye(16, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+# ---- the fit -------------------------------------------------------------------------------------
+
+
+def errors(in_features: int, out_features: int, layers: int) -> tuple[float, float]:
+    """Of the start and of the projection, to a random matrix."""
+    acdc = generic(in_features, out_features, layers)
+    generator = torch.Generator().manual_seed(1)
+    target = torch.randn(out_features, in_features, generator=generator, dtype=torch.float64)
+    before = float((acdc.matrix().detach() - target).norm())
+    acdc.project_(target)
+    return before, float((acdc.matrix().detach() - target).norm())
+
+
+@pytest.mark.parametrize(("in_features", "out_features"), [(24, 24), (24, 9), (9, 24)])
+def test_a_fit_that_must_save_work_does_less_and_is_never_worse_than_its_start(
+    in_features: int, out_features: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for work, rows in ((10**9, 10**9), (2 * 4 * 24**3, 10**9), (0, 10**9), (0, 5 * 24 * 3)):
+        monkeypatch.setattr(acdc_fit, "WORK", work)
+        monkeypatch.setattr(acdc_fit, "_ENTRIES_OF_LAYERS", rows)
+        before, after = errors(in_features, out_features, 3)
+        assert after < before
+        found.append(after)
+    assert found == sorted(found)
+    assert len({*found}) == 4  # all diagonals, the outermost ones, all rows, five rows
+
+
+def test_where_work_is_short_every_row_gets_its_best_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    acdc = generic(12, 8, 3)
+    target = generic(12, 8, 2).matrix().detach()
+    rows = acdc.matrix().detach()
+    best = (rows * target).sum(1, keepdim=True) / rows.square().sum(1, keepdim=True) * rows
+    monkeypatch.setattr(acdc_fit, "WORK", 0)
+    acdc.project_(target)
+    torch.testing.assert_close(acdc.matrix().detach(), best)
+
+
+@pytest.mark.parametrize("layers", [1, 8, 40])
+def test_the_work_of_a_fit_is_bounded_however_wide_and_deep_the_map(
+    layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = 100 * 200 * 2
+    sent: list[int] = []
+    forward = CosineTransform.forward
+
+    def counted(self: CosineTransform, x: Tensor) -> Tensor:
+        sent.append(x.numel())
+        return forward(self, x)
+
+    acdc = Acdc(200, 100, layers)
+    monkeypatch.setattr(CosineTransform, "forward", counted)
+    monkeypatch.setattr(acdc_fit, "WORK", 4 * 200**3)  # pays for one diagonal, not for the product of all
+    monkeypatch.setattr(acdc_fit, "_ENTRIES_OF_LAYERS", bound)
+    acdc.project_(torch.ones(100, 200))
+    assert 0 < sum(sent) <= bound
 
 
 # ---- costs ---------------------------------------------------------------------------------------

@@ -42,10 +42,5 @@ def test_a_stage_is_its_matrix_on_rows_and_on_columns(stage: Stage, matrix: Tens
 
 def test_only_one_matrix_over_all_channels_is_plain() -> None:
     assert is_plain(Product(WEIGHT))
-    others: tuple[Stage, ...] = (
-        Product(WEIGHT, left=2),
-        Product(WEIGHT, right=2),
-        Blocks(BLOCKS),
-        Permute((2, 3), (1, 0)),
-    )
-    assert not any(map(is_plain, others))
+    others = (Product(WEIGHT, left=2), Product(WEIGHT, right=2), Blocks(BLOCKS), Permute((2, 3), (1, 0)))
+    assert not any(is_plain(stage) for stage in others)

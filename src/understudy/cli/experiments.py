@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from understudy import experiments
-from understudy._util.text_tables import table
 from understudy.experiments import (
     Event,
     grid_names,
@@ -24,7 +23,6 @@ from understudy.experiments import (
     sweep_status,
 )
 from understudy.report import planned_overview, results_overview, write_report
-from understudy.report.read.tables import Table
 
 from .common import app, show
 from .training import DataFolder, Download
@@ -73,7 +71,7 @@ def sweep(
     loaded = load_grid(grid, data)
     if plan_only:
         planned = [new_result(loaded.name, item) for item in plan_cells(loaded, data)]
-        show_table(planned_overview(loaded.name, planned))
+        show(planned_overview(loaded.name, planned))
         return
     if out is None:
         raise ValueError("give a folder for the results: --out DIR")
@@ -92,7 +90,7 @@ def sweep(
     except KeyboardInterrupt:
         console.print("stopped; the same command goes on from the last checkpoints", highlight=False)
         raise typer.Exit(130) from None
-    show_table(results_overview(loaded.name, results))
+    show(results_overview(loaded.name, results))
     if any(result.status.state in ("failed", "diverged") for result in results):
         raise typer.Exit(1)
 
@@ -100,12 +98,6 @@ def sweep(
 def line(event: Event) -> str:
     """An event as one line."""
     return f"[{event.done}/{event.total}] " + ": ".join(filter(None, (event.cell, event.kind, event.text)))
-
-
-def show_table(made: Table) -> None:
-    """Print a table of the report."""
-    rows = [[entry.text for entry in row] for row in made.rows]
-    show(table(made.columns, rows, title=made.title, caption=made.caption))
 
 
 @app.command()

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from torch import nn
 
 from understudy._util.files import whole_file
 from understudy._util.text_tables import table
 from understudy.counting.trace import Example
-from understudy.networks import nets
-from understudy.networks.models import create_model, example_input
+from understudy.networks.models import create_model, example_input, weightless
 from understudy.planning.budget import Budget
 from understudy.planning.compare import Comparison, compare
 from understudy.planning.plan import Plan
@@ -189,13 +185,6 @@ def _network(name: str, shape: str | None) -> tuple[nn.Module, Example]:
             sizes = ()
         if not sizes or min(sizes) < 1:
             raise ValueError(f"--input {shape!r} is not a shape such as 3,224,224")
-    with _weightless(name):
+    with weightless(name):
         network = create_model(name)
     return network, example_input(name, network, sizes)
-
-
-@contextmanager
-def _weightless(name: str) -> Iterator[None]:
-    """Built-in networks are made without weights; others may look at values while they are made."""
-    with torch.device("meta" if nets.is_builtin(name) else "cpu"):
-        yield

@@ -30,6 +30,11 @@ def weight_decay_groups(
     is. `overrides` gives single transforms another policy, `{"hashed": "none"}`. Biases and norms, the
     vectors, decay as everything else unless `decay_vectors` is off. Parameters are told apart by the type of
     the module that holds them.
+
+    >>> import torch, understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5), init="fresh")
+    >>> optimiser = torch.optim.SGD(weight_decay_groups(student, 5e-4), lr=0.1)
     """
     overrides = dict(overrides or {})
     for name in overrides:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from understudy import data
-from understudy.networks import nets
+from understudy.networks.models import weightless
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan
 from understudy.planning.request import Request
@@ -72,7 +72,7 @@ class _Surveys:
         self, network: str, data_set: str, include: tuple[str, ...], exclude: tuple[str, ...]
     ) -> Sites:
         classes, shape = data.facts(data_set, self.data_folder)
-        with torch.device("meta" if nets.is_builtin(network) else "cpu"):  # others may look at their weights
+        with weightless(network):
             model = dense_network(Recipe(network=network), classes, training=False)
         example = torch.zeros(1, *shape, device="meta")
         return sites(model, example, include=list(include) or None, exclude=list(exclude) or None)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from understudy import __version__
 from understudy._util.provenance import Machine, commit
 from understudy._util.records import from_plain, read_record
-from understudy.results import Costs, Epoch, Errors, Result, Size, Status
+from understudy.results import Costs, CurvePoint, ErrorRates, Result, Size, Status
 from understudy.train import Recipe, Run
 from understudy.train.run import RESULT
 
@@ -62,6 +62,7 @@ def with_status(result: Result, folder: Path, status: Status) -> Result:
     """A result as the run in `folder` has left it."""
     run = Run(folder, Recipe())
     last = run.read_json(RESULT)
+    tested = {"top1": last.get("test_error"), "top5": last.get("test_top5_error")}
     finished = status.state == "finished"
     machine = folder / MACHINE
     return dataclasses.replace(
@@ -71,17 +72,17 @@ def with_status(result: Result, folder: Path, status: Status) -> Result:
         machine=read_record(Machine, machine, MACHINE_FORMAT) if machine.exists() else None,
         curve=learning_curve(run.metrics()),
         costs=_part(Costs, last) if finished else None,
-        errors=(
-            _part(Errors, {**last, "top1": last["test_error"], "top5": last["test_top5_error"]})
-            if finished
-            else None
-        ),
+        errors=_part(ErrorRates, {**last, **tested}) if finished else None,
     )
 
 
-def learning_curve(metrics: Iterable[Mapping[str, Any]]) -> tuple[Epoch, ...]:
-    """The epochs of a run; what is no finite number is not known."""
-    return tuple(_part(Epoch, {key: _finite(value) for key, value in line.items()}) for line in metrics)
+def learning_curve(metrics: Iterable[Mapping[str, Any]]) -> tuple[CurvePoint, ...]:
+    """The epochs of a run; what was not measured, or is no finite number, is not known."""
+    nothing = dict.fromkeys(("train_loss", "train_error", "test_loss", "test_error", "test_top5_error"))
+    return tuple(
+        _part(CurvePoint, {**nothing, **{key: _finite(value) for key, value in line.items()}})
+        for line in metrics
+    )
 
 
 def _part(kind: type[Record], content: Mapping[str, Any]) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from understudy.networks import nets
@@ -42,12 +42,16 @@ class Expansion:
     def teachers(self) -> list[Cell]:
         """One for each network."""
         if not self.existing:
-            return [self.teacher(network) for network in self.networks]
+            return [*self._teachers.values()]
         if len(self.teacher_settings) > 1 or len(self.networks) > 1:
             raise GridError("[teacher] existing = … takes no other settings, and a grid of one network")
         return []
 
-    def teacher(self, network: str) -> Cell:
+    @cached_property
+    def _teachers(self) -> dict[str, Cell]:
+        return {network: self._teacher(network) for network in self.networks}
+
+    def _teacher(self, network: str) -> Cell:
         """The dense network, trained by itself."""
         changes = dict(self.teacher_settings)
         seed = changes.pop("seed", self.seeds[0])
@@ -146,10 +150,10 @@ class Expansion:
         unreachable: str = "",
     ) -> Cell:
         """A cell that learns from the teacher of `network`, if its settings need one."""
-        recipe = self.base.replaced({**changes, "teacher": self.existing or self.teacher(network).name})
+        recipe = self.base.replaced({**changes, "teacher": self.existing or self._teachers[network].name})
         if not (recipe.attention or recipe.distillation or recipe.init == "project"):
             return Cell(name, role, dataclasses.replace(recipe, teacher=""), budget, "", unreachable)
-        identity = _existing(self.existing) if self.existing else self.teacher(network).id
+        identity = _existing(self.existing) if self.existing else self._teachers[network].id
         return Cell(name, role, recipe, budget, identity, unreachable)
 
     def _networks(self, block: Mapping[str, Any]) -> list[str]:

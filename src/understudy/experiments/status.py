@@ -77,7 +77,7 @@ def sweep_status(out: Path) -> SweepStatus:
         if status.state in ("waiting", "running"):
             pace = paces[name]
             left = None if pace is None else pace * (result.epochs - done)
-        error = epochs[name][-1]["test_error"] if epochs[name] else None
+        error = epochs[name][-1].get("test_error") if epochs[name] else None
         cells.append(CellStatus(name, status, done, result.epochs, error, left))
     return SweepStatus(read_index(out).name, tuple(cells))
 

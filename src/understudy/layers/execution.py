@@ -66,7 +66,7 @@ class Execution:
         return transform.prepare(self.choose(transform, positions).name)
 
     def apply(self, transform: Transform, state: State, x: Tensor, *, rows: bool) -> Tensor:
-        """Run prepared stages on (..., in) if `rows`, else on (batch, in, positions), in its layout."""
+        """Run prepared stages on (..., in) if `rows`, else on (batch, in, positions), in this layout."""
         inner = rows if self.layout == AUTO else self.layout == "rows"
         if inner == rows:
             return transform.apply_rows(state, x) if rows else transform.apply_columns(state, x)

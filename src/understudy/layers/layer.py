@@ -98,7 +98,14 @@ class Layer(nn.Module, abc.ABC):
 
 
 def stand_ins(model: nn.Module) -> Iterator[tuple[str, Layer]]:
-    """The understudy layers of a network by path; one that is part of another is not named by itself."""
+    """The understudy layers of a network by path; one that is part of another is not named by itself.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> student = us.substitute(model, us.plan(model, "low_rank", params="5k"))
+    >>> [path for path, _ in stand_ins(student)][:2]
+    ['stage1.0.conv1', 'stage1.0.conv2']
+    """
     parts: set[nn.Module] = set()
     for path, module in model.named_modules():
         if isinstance(module, Layer) and module not in parts:

@@ -25,7 +25,11 @@ class UnknownModelError(ValueError):
 
 
 def list_models() -> list[str]:
-    """The built-in names; `wrn_DEPTH_WIDTH` of other depths and widths is built in as well."""
+    """The built-in names; `wrn_DEPTH_WIDTH` of other depths and widths is built in as well.
+
+    >>> "wrn_28_10" in list_models()
+    True
+    """
     return nets.names()
 
 
@@ -36,6 +40,9 @@ def create_model(name: str, **options: Any) -> nn.Module:
     options such as `pretrained=True` ask for them; `transformers:NAME` takes a model type ("bert"), a local
     folder or a hub name and makes the network from its configuration; `package.module:factory` and
     `path/to/file.py:factory` call the factory.
+
+    >>> type(create_model("wrn_16_1", classes=100)).__name__
+    'WideResNet'
     """
     source, _, rest = name.partition(":")
     if not rest:
@@ -61,7 +68,11 @@ def weightless(name: str) -> AbstractContextManager[Any]:
 
 
 def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = None) -> Example:
-    """A batch of one for the network of this name: of `shape`, or else of what the network is made for."""
+    """A batch of one for the network of this name: of `shape`, or else of what the network is made for.
+
+    >>> tuple(example_input("wrn_16_1", create_model("wrn_16_1")).shape)
+    (1, 3, 32, 32)
+    """
     source, _, rest = name.partition(":")
     if source == "transformers":
         length = shape[0] if shape else 128
@@ -91,8 +102,8 @@ def _import(package: str) -> Any:
         if _version("torchvision") and "torchvision" in str(error) and not missing:
             raise ImportError(
                 f"torchvision {_version('torchvision')} and torch {torch.__version__} do not fit ({error}): "
-                "their builds differ. Install both from one place, such as pip install --force-reinstall "
-                "torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+                "their builds differ, one with CUDA and one without. Reinstall both from one index: "
+                "pip install --force-reinstall torch torchvision"
             ) from error
         brings = f"pip install 'understudy[{_EXTRAS[package]}]' brings it"
         if _version(package) and not missing:

@@ -10,7 +10,7 @@ from understudy.results import Result
 from .read.groups import Ablation, Group
 from .read.published import published_notes
 from .read.summary import counts
-from .read.tables import Table, ablation_table, cell_table, failure_table, group_table, published_table
+from .read.tables import ReportTable, ablation_table, cell_table, failure_table, group_table, published_table
 
 
 def markdown_report(
@@ -36,7 +36,7 @@ def markdown_report(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """One table."""
     heads = [escape_markdown(column.removeprefix(">")) for column in table.columns]
     rules = ["---:" if column.startswith(">") else "---" for column in table.columns]

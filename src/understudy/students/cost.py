@@ -14,6 +14,7 @@ from understudy.counting.trace import Example, trace
 from understudy.layers.layer import Layer, stand_ins
 
 from .file import file_size
+from .wrappers import unwrapped
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -87,7 +88,12 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
 
     Operations are traced on a weightless copy (`meta=False`: on a real one). One that has no rule raises
     UnknownOperationError; nothing is counted as zero for want of knowledge.
+
+    >>> import understudy as us
+    >>> us.cost(us.create_model("wrn_28_10"), (1, 3, 32, 32))
+    <Cost: WideResNet, 36,479,194 parameters, 5,243,328,768 mult-adds>
     """
+    model = unwrapped(model)
     record = trace(model, example, meta=meta)
     layers = []
     counted: dict[int, Any] = {}
@@ -97,7 +103,7 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
             continue
         executed = ideal = record.mult_adds[path]
         if isinstance(module, Layer):
-            outputs = record.outputs.get(path) or record.outputs.get(f"{path}.transform".strip("."), [])
+            outputs = record.outputs.get(path, [])
             ideal = module.ideal_mult_adds(sum(map(math.prod, outputs)) // module.transform.out_features)
         params, size = _own_tensors(module, counted, recurse=isinstance(module, Layer))
         if params or executed or size:

@@ -18,7 +18,8 @@ from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
 from understudy.layers.replacement import Replacement
 
-from .substitute import build_layers, exchange
+from .substitute import build_layers, exchange, settle_
+from .wrappers import OwnNames
 
 HEADER_KEY, _VERSION = "understudy", 2
 _EMPTY = json.dumps({"version": _VERSION, "layers": [], "aliases": {}})
@@ -46,7 +47,12 @@ _DTYPES = {
 def save(model: nn.Module, path: str | Path) -> None:
     """Write a network, substituted or not. Fixed random indices are stored as seeds; nothing is pickled.
 
-    The file appears whole or not at all.
+    What torch.compile or a parallel wrapper is around, or inside, is stored under its own names. The file
+    appears whole or not at all.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> us.save(us.substitute(model, us.plan(model, "hashed", ratio=0.2)), "student.safetensors")
     """
     tensors, header = _contents(model)
     stored: dict[str, Tensor] = {}
@@ -70,7 +76,13 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: str) 
 
 
 def load(path: str | Path, model: nn.Module) -> nn.Module:
-    """A copy of the dense network `model` with the stand-ins and the weights of a file that `save` wrote."""
+    """A copy of the dense network `model` with the stand-ins and the weights of a file that `save` wrote.
+
+    >>> import understudy as us
+    >>> us.save(us.create_model("wrn_10_1"), "network.safetensors")
+    >>> type(us.load("network.safetensors", us.create_model("wrn_10_1"))).__name__
+    'WideResNet'
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -83,7 +95,7 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     weightless = any(parameter.is_meta for parameter in student.parameters())
     state |= {alias: state[name] for alias, name in aliases.items()}
     student.load_state_dict(state, assign=weightless)
-    return student
+    return settle_(student)
 
 
 def is_saved(path: str | Path) -> bool:
@@ -136,8 +148,9 @@ def _contents(model: nn.Module) -> tuple[dict[str, Tensor], str]:
     tensors: dict[str, Tensor] = {}
     first_names: dict[int, str] = {}
     aliases: dict[str, str] = {}
+    own_name = OwnNames(model)
     state: Mapping[str, object] = model.state_dict(keep_vars=True)
-    for key, value in state.items():
+    for key, value in ((own_name(name), value) for name, value in state.items()):
         if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"{key!r} is {kind}, which understudy does not store")
@@ -160,4 +173,5 @@ def _record(replacement: Replacement) -> dict[str, object]:
 
 def replacements(model: nn.Module) -> list[Replacement]:
     """What stands in where in a substituted network."""
-    return [Replacement.of(path, layer) for path, layer in stand_ins(model)]
+    own_name = OwnNames(model)
+    return [Replacement.of(own_name(path), layer) for path, layer in stand_ins(model)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import math
+import os
 from collections.abc import Iterable
 from typing import Literal, get_args
 
@@ -12,11 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from understudy._util.nearest import hint
 from understudy.layers.layer import Layer, stand_ins
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
 from understudy.planning.plan import Plan
 from understudy.planning.sites import kind_of, obstacle, weight_owners
+from understudy.transforms import known_transforms
+
+from .pretrained import guard_
+from .progress import shown
+from .wrappers import unwrapped
 
 Init = Literal["project", "fresh", "none"]
 _HOOKS = (
@@ -36,29 +42,61 @@ def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Mo
 
     `init="project"` fits each stand-in to the weights it replaces, which is what a trained network needs;
     `init="fresh"` draws new weights with the same variance, to train from scratch.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5))
+    >>> type(student.stage1[0].conv1).__name__
+    'Conv'
     """
-    made = build_layers(model, plan.layers, init)
+    made = build_layers(model, _layers_of(plan), init)
     student = exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
-    return _call_layers_(student)
+    return settle_(student)
 
 
 def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
-    """The same in place, all or nothing; returns `model`."""
-    for path, layer in build_layers(model, plan.layers, init).items():
+    """The same in place, all or nothing; returns `model`.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> us.substitute_(model, us.plan(model, "shuffle", scale=0.5), init="fresh") is model
+    True
+    """
+    for path, layer in build_layers(model, _layers_of(plan), init).items():
         _become_(model.get_submodule(path), layer)
-    return _call_layers_(model)
+    return settle_(model)
 
 
 @torch.no_grad()
 def merge(model: nn.Module) -> nn.Module:
-    """A copy of `model` with plain nn.Linear, nn.Conv1d and nn.Conv2d for the stand-ins: same outputs."""
+    """A copy of `model` with plain nn.Linear, nn.Conv1d and nn.Conv2d for the stand-ins: same outputs.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5))
+    >>> type(us.merge(student).stage1[0].conv1).__name__
+    'Conv2d'
+    """
+    model = unwrapped(model)
     made: dict[int, nn.Module] = {}
     for _, layer in stand_ins(model):
         plain = layer.merged()
         trained = any(parameter.requires_grad for parameter in layer.transform.parameters())
         plain.get_parameter("weight").requires_grad_(trained)
         made[id(layer)] = _adopt(layer, plain)
-    return _call_layers_(exchange(model, made))
+    return settle_(exchange(model, made))
+
+
+def _layers_of(plan: object) -> Iterable[Replacement]:
+    if isinstance(plan, Plan):
+        return plan.layers
+    if isinstance(plan, str) and plan in known_transforms():
+        way = f'the name of a transform: make a plan first, us.plan(model, "{plan}", ratio=0.5)'
+    elif isinstance(plan, str | os.PathLike):
+        way = "a path: Plan.load reads a plan from a file"
+    else:
+        way = f'a {type(plan).__name__}: us.plan(model, "low_rank", ratio=0.5) makes a plan'
+    raise TypeError(f"plan is {plan!r}, {way}" if isinstance(plan, str) else f"plan is {way}")
 
 
 def build_layers(model: nn.Module, layers: Iterable[Replacement], init: Init) -> dict[str, Layer]:
@@ -74,15 +112,15 @@ def build_layers(model: nn.Module, layers: Iterable[Replacement], init: Init) ->
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise ValueError(f"the plan does not fit {type(model).__name__}: {'; '.join(problems[:3])}{more}")
-    return {layer.path: _build(layer, modules[layer.path], init) for layer in planned}
+    steps = shown(planned, "substituting")
+    return {layer.path: _build(layer, modules[layer.path], init) for layer in steps}
 
 
 def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[int, list[str]]) -> str | None:
     """Why a module is not the one that was planned for, or cannot be replaced."""
     module = modules.get(layer.path)
     if module is None:
-        near = difflib.get_close_matches(layer.path, modules, n=1)
-        return f"no module {layer.path!r}" + (f" (the nearest is {near[0]!r})" if near else "")
+        return f"no module {layer.path!r}{hint(layer.path, modules, most=1)}"
     reason = obstacle(layer.path, module, owners)
     if reason is not None:
         return f"{layer.path!r}: {reason}"
@@ -137,6 +175,11 @@ def separate(weight: Tensor) -> tuple[Tensor, Tensor]:
     taps = torch.linalg.eigh(per_channel.mT @ per_channel).eigenvectors[..., -1]  # (in, taps)
     pointwise = (per_channel @ taps[..., None])[..., 0].T
     return pointwise, taps.reshape(weight.shape[1], 1, *weight.shape[2:])
+
+
+def settle_(model: nn.Module) -> nn.Module:
+    """Have the modules around the layers, which were exchanged, take note of what they hold now."""
+    return guard_(_call_layers_(model))
 
 
 def _call_layers_(model: nn.Module) -> nn.Module:

@@ -27,6 +27,11 @@ def load_weights(
     are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same
     shapes inside correspond, and among alike ones the first to the first, in natural order. Anything left
     over on either side is an error, and the model is then unchanged.
+
+    >>> from torch import nn
+    >>> weights = {"first.weight": torch.ones(2, 3), "first.bias": torch.ones(2)}
+    >>> load_weights(nn.Sequential(nn.Linear(3, 2)), weights)
+    {'first.bias': '0.bias', 'first.weight': '0.weight'}
     """
     state = _weights(source if isinstance(source, Mapping) else _read(Path(source)))
     renamed = {_rename(key, mapping or {}): key for key in state}

@@ -14,7 +14,7 @@ from understudy.distil.frozen import call, first_tensor, frozen
 from understudy.students.cost import Cost, cost
 
 from .figures import Errors
-from .job import Batch, Batches, as_batches, batches_to_test, load_data
+from .job import Batch, BatchSource, as_batches, batches_to_test, load_data
 from .losses import target_loss
 from .precision import autocast, in_layout
 from .processes import Processes, join
@@ -28,7 +28,7 @@ _OF_THE_NETWORK = {"network", "plan", "request", *REQUEST_KEYS}
 
 def evaluate(
     network: nn.Module,
-    batches: Batches | Iterable[Batch],
+    batches: BatchSource | Iterable[Batch],
     settings: Recipe | None = None,
     *,
     device: torch.device | None = None,
@@ -89,7 +89,7 @@ def evaluate_trained(
             raise ValueError(f"{key} cannot change: the network is trained already")
         resolved = Run.read(target).recipe.replaced(changes)
     elif recipe is None:
-        raise ValueError(f"{target} is no run: say which network and data it is for, with a recipe")
+        raise ValueError(f"{target} is no run: say which network and data it is for by a recipe (--recipe)")
     else:
         resolved = load_recipe(recipe, changes)
     place = join(device).device

@@ -29,7 +29,7 @@ Batch = tuple[Any, Tensor]  # inputs (a tensor, a tuple of arguments, a mapping 
 
 
 @runtime_checkable
-class Batches(Protocol):
+class BatchSource(Protocol):
     """Batches that begin anywhere: a run that was stopped meets those that it would have met."""
 
     def __len__(self) -> int:
@@ -46,19 +46,19 @@ class Batches(Protocol):
 class Job:
     """A model to train, and what to train it with and on.
 
-    `batches` and `test_batches` are `Batches`, as `understudy.data` makes them, or anything to iterate over
-    again and again that gives (inputs, targets): a DataLoader, a list. `settings` are a recipe, of which what
-    names a network, data, a teacher or an optimiser is not looked at where the object is here. `example` is
-    an input: to find taps with, and to count what the network costs. The model is trained in place; the
+    `batches` and `test_batches` are a `BatchSource`, as `understudy.data` makes them, or anything to iterate
+    over again and again that gives (inputs, targets): a DataLoader, a list. `settings` are a recipe, of which
+    what names a network, data, a teacher or an optimiser is not looked at where the object is here. `example`
+    is an input: to find taps with, and to count what the network costs. The model is trained in place; the
     teacher stays as it is.
 
         job = Job(model=student, teacher=teacher, batches=loader, settings=Recipe(epochs=3, attention=10.0))
     """
 
     model: nn.Module
-    batches: Batches | Iterable[Batch]
+    batches: BatchSource | Iterable[Batch]
     teacher: nn.Module | None = None
-    test_batches: Batches | Iterable[Batch] | None = None
+    test_batches: BatchSource | Iterable[Batch] | None = None
     optimiser: Optimizer | None = None
     settings: Recipe = dataclasses.field(default_factory=Recipe)
     example: Example | None = None
@@ -72,7 +72,7 @@ class Job:
         if self.optimiser is not None:
             check_optimiser(self.optimiser, self.model)
         for name, batches in (("batches", self.batches), ("test_batches", self.test_batches)):
-            if batches is not None and not isinstance(batches, Batches | Iterable):
+            if batches is not None and not isinstance(batches, BatchSource | Iterable):
                 raise TypeError(
                     f"{name} is a {type(batches).__name__}: give what (inputs, targets) come from"
                 )
@@ -112,9 +112,9 @@ def _hash(model: nn.Module, *, content: bool) -> str:
     return sha256.hexdigest()[:16]
 
 
-def as_batches(given: Batches | Iterable[Batch], processes: Processes) -> Batches:
+def as_batches(given: BatchSource | Iterable[Batch], processes: Processes) -> BatchSource:
     """Batches that begin anywhere, from whatever gives (inputs, targets)."""
-    if isinstance(given, Batches):
+    if isinstance(given, BatchSource):
         return given
     if processes.world_size > 1:
         raise ValueError("with several processes batches must know their shares: give those of a DataSet")
@@ -153,7 +153,7 @@ def load_data(recipe: Recipe, folder: Path | None, *, download: bool = False) ->
     return data.take(train=recipe.train_images) if recipe.train_images else data
 
 
-def batches_to_test(recipe: Recipe, data: DataSet, device: torch.device) -> Batches:
+def batches_to_test(recipe: Recipe, data: DataSet, device: torch.device) -> BatchSource:
     """All test images, in order."""
     return data.test_batches(max(recipe.batch_size, 500), device=device, workers=recipe.workers)
 

@@ -131,6 +131,7 @@ def fit(
                 board.add(epochs[-1].to_dict())
             report(f"epoch {progress.epoch + 1}/{settings.epochs}: {epochs[-1]}")
             progress = Progress(step=progress.step, epoch=progress.epoch + 1)
+        trainer.close()
         return finish(job, trainer.averaged(), tuple(epochs), writer)
     except Exception as error:
         if writer is not None:

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from understudy import __version__
 from understudy._util.files import lock, whole_file
-from understudy.students.file import HEADER_KEY, write_tensors
 
+from .checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from .recipe import FORMAT, Recipe
 
 # The names of what a run leaves in its folder; nowhere else are they written out.
@@ -62,14 +60,6 @@ def _changes(old: Run, new: Run) -> list[str]:
     if old.inputs.plan != new.inputs.plan:
         changed.append("another plan")
     return changed
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """Tensors by name, and all else that a run needs to go on as if it had never stopped."""
-
-    tensors: dict[str, Tensor]
-    state: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,11 +269,9 @@ class Run:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint whole, then drop all but the last two."""
-        header = json.dumps({"identity": self.identity, **checkpoint.state})
         path = self.folder / CHECKPOINTS / f"step-{checkpoint.state['step']:09d}.safetensors"
-        tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
         try:
-            write_tensors(path, tensors, header)
+            write_checkpoint(path, checkpoint, self.identity)
         except OSError as error:
             raise RunError(f"cannot write the checkpoint {path}: {error}") from error
         for old in self.checkpoints()[_KEEP:]:
@@ -291,17 +279,10 @@ class Run:
 
     def latest(self, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole and of this run, and why any newer one was refused."""
-        refused = []
+        refused: list[str] = []
         for path in self.checkpoints():
             try:
-                with safe_open(path, framework="pt", device=str(device)) as file:
-                    state = json.loads((file.metadata() or {}).get(HEADER_KEY, "{}"))
-                    if not isinstance(state, dict) or state.get("identity") != self.identity:
-                        refused.append(f"{path.name} is of another run")
-                        continue
-                    tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            except (SafetensorError, json.JSONDecodeError) as error:
-                refused.append(f"{path.name} is damaged ({error})")
-                continue
-            return Checkpoint(tensors, state), refused
+                return read_checkpoint(path, self.identity, device), refused
+            except CheckpointError as error:
+                refused.append(str(error))
         return None, refused

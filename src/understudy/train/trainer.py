@@ -18,6 +18,7 @@ from understudy.distil.frozen import call, first_tensor, frozen
 from understudy.layers import stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
 
+from .checkpoint import Checkpoint
 from .divergence import DivergedError, first_not_finite
 from .figures import Epoch
 from .job import Job
@@ -25,7 +26,6 @@ from .losses import target_loss
 from .optimisers import make_optimiser, memory_of, remember_
 from .precision import autocast, in_layout, may_be_channels_last
 from .recipe import Recipe
-from .run import Checkpoint
 from .schedules import rate_factor
 from .student import set_drop_path_
 
@@ -56,7 +56,8 @@ class Trainer:
         self.channels_last = recipe.channels_last and may_be_channels_last(network, device)
         if self.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        for _, layer in stand_ins(network) if not recipe.recompute else ():
+        self.executions = [(layer, layer.execution) for _, layer in stand_ins(network)]
+        for layer, _ in self.executions if not recipe.recompute else ():
             layer.execution = dataclasses.replace(layer.execution, recompute=False)
         self.optimiser = job.optimiser or make_optimiser(recipe, _groups(recipe, network))
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
@@ -160,7 +161,9 @@ class Trainer:
         )
 
     def close(self) -> None:
-        """Let go of the networks."""
+        """Let go of the networks; the student runs as it did before, for that is no part of training."""
+        for layer, execution in self.executions:
+            layer.execution = execution
         if self.attention is not None:
             self.attention.close()
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .acdc_fit import fit
 from .base import Shapes, Transform
 from .cosine import CosineTransform, real_fft_mult_adds, riffle
 from .numerics import clamp_knob
@@ -80,38 +81,13 @@ class Acdc(Transform):
 
     @torch.no_grad()
     def project_(self, matrix: Tensor) -> None:
-        """Least squares, one diagonal at a time, from the present parameters: the error never rises.
-
-        W is linear in each diagonal when the others are held, W = L diag(v) R, so the best v solves
-        (LᵀL ∘ RRᵀ) v = diag(Lᵀ W Rᵀ). There is no closed form for all diagonals at once, and a solution costs
-        about 4N³: wide or deep maps get one pass over as many diagonals as `_PROJECTION_WORK` pays for.
-        """
+        """Least squares, one diagonal at a time, from the present parameters: the error never rises."""
         target = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
         width = self.d.shape[1]
-        eye = torch.eye(width, dtype=target.dtype, device=target.device)
-        dct = CosineTransform(width, eye).forward(eye).T  # C
-        after = (dct, dct.T @ riffle(eye).T)  # what follows an A, and a D: C, and C⁻¹ P
         outer, *inner = self._diagonals(target.dtype)
         cropped = F.pad(outer[0], (0, width - self.out_features))
         diagonals = torch.stack([cropped, outer[1], *itertools.chain(*inner)])  # A1, D1, A2, D2, …
-        affordable = max(2, _PROJECTION_WORK // (4 * width**3))
-        visited = min(len(diagonals), affordable)
-        for _ in range(max(1, min(_PROJECTION_SWEEPS, affordable // len(diagonals)))):
-            rights: dict[int, Tensor] = {}  # everything right of each diagonal to be visited
-            right = eye[:, : self.in_features]
-            for k in reversed(range(len(diagonals))):
-                right = after[k % 2] @ right
-                if k < visited:
-                    rights[k] = right
-                right = diagonals[k, :, None] * right
-            left = eye[: self.out_features]  # everything left of diagonal k
-            for k in range(visited):
-                right = rights[k]
-                gram = (left.T @ left) * (right @ right.T)
-                wanted = ((left.T @ target) * right).sum(1)
-                diagonals[k] = _better_fit(gram, wanted, diagonals[k])
-                left = (left * diagonals[k]) @ after[k % 2]
-        a, d = diagonals.reshape(-1, 2, width).unbind(1)
+        a, d = fit(target, diagonals).reshape(-1, 2, width).unbind(1)
         self.a.copy_(torch.cat([a[0, : self.out_features], a[1:].flatten()]))
         self.d.copy_(d)
 
@@ -134,19 +110,3 @@ class _Layers(NamedTuple):
     def columns(self, x: Tensor) -> Tensor:
         """The transforms run along the last axis, so the channels are put there."""
         return self.rows(x.mT).mT
-
-
-_PROJECTION_WORK = 2 * 10**10
-_PROJECTION_SWEEPS = 8
-
-
-def _better_fit(gram: Tensor, wanted: Tensor, present: Tensor) -> Tensor:
-    """The v that minimises v·Gv − 2 v·w, or the present one where rounding makes the solution worse."""
-    limits = torch.finfo(gram.dtype)
-    ridge = limits.eps * gram.diagonal().mean() + limits.tiny  # a diagonal may have no effect at all
-    best = torch.linalg.solve(gram + ridge * torch.eye(len(wanted)).to(gram), wanted)
-
-    def loss(v: Tensor) -> float:
-        return float(v @ (gram @ v) - 2 * (v @ wanted))
-
-    return best if loss(best) < loss(present) else present

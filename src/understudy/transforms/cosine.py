@@ -22,6 +22,11 @@ def riffle(x: Tensor) -> Tensor:
     return torch.stack((x[..., :half], second), dim=-1).flatten(-2)[..., :width]
 
 
+def unriffle(x: Tensor) -> Tensor:
+    """The inverse: what was dealt to the even places, then what was dealt to the odd ones."""
+    return torch.cat((x[..., ::2], x[..., 1::2]), dim=-1)
+
+
 class CosineTransform:
     """The orthonormal DCT-II of the last axis and its inverse, each by one real FFT of the same length."""
 

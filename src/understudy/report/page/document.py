@@ -16,7 +16,7 @@ from understudy.report.read.published import published_notes
 from understudy.report.read.summary import counts, tiles
 from understudy.report.read.tables import (
     Entry,
-    Table,
+    ReportTable,
     ablation_table,
     cell_table,
     failure_table,
@@ -123,7 +123,7 @@ def _problem_choice(problems: Sequence[Problem]) -> str:
     return f"<label class='choice'>Network and data <select id='problem'>{options}</select></label>"
 
 
-def _table(table: Table, name: str, keys: Sequence[str] | None = None, bars: Sequence[str] = ()) -> str:
+def _table(table: ReportTable, name: str, keys: Sequence[str] | None = None, bars: Sequence[str] = ()) -> str:
     """A table whose columns sort by a click; `keys` let the legend filter rows, `bars` end them."""
     heads = "".join(
         f"<th scope='col' aria-sort='none'{_aligned(column)}><button type='button'>"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from understudy._util.quantities import format_bytes, format_count, format_share
+from understudy._util.text_tables import Table
 from understudy.results import Result
 
 from .published import published_beside
-from .tables import Entry, Table
 
 
 def planned_overview(title: str, results: Sequence[Result]) -> Table:
@@ -18,21 +18,21 @@ def planned_overview(title: str, results: Sequence[Result]) -> Table:
         ">published mult-adds", "note",
     )  # fmt: skip
     return Table(
-        f"{title}: {len(results)} cells",
         columns,
         tuple(map(_planned, results)),
+        f"{title}: {len(results)} cells",
         "mult-adds: as executed for one image, forming matrices included. ideal: that done ahead. "
         "dense matrices: had every structured matrix been stored dense, as the paper counts hashed and "
         "tensor_train. The paper also counts one for each output of a ReLU.",
     )
 
 
-def _planned(result: Result) -> tuple[Entry, ...]:
+def _planned(result: Result) -> tuple[str, ...]:
     costs = result.planned
     if costs is None:
-        return _texts(result.name, *[""] * 6, f"unreachable: {result.status.reason}")
+        return (result.name, *[""] * 6, f"unreachable: {result.status.reason}")
     paper = published_beside(result)
-    return _texts(
+    return (
         result.name,
         f"{costs.params:,}",
         format_count(costs.mult_adds),
@@ -58,25 +58,21 @@ def results_overview(title: str, results: Sequence[Result]) -> Table:
         if speed
         else ""
     )
-    return Table(title, columns, tuple(_came_out(result, whole) for result in results), caption)
+    return Table(columns, tuple(_came_out(result, whole) for result in results), title, caption)
 
 
-def _came_out(result: Result, whole: int | None) -> tuple[Entry, ...]:
+def _came_out(result: Result, whole: int | None) -> tuple[str, ...]:
     costs, errors, speed = result.costs, result.errors, result.speed
     if costs is None or errors is None:
-        return _texts(result.name, *[""] * 7, f"{result.status.state}: {result.status.reason}")
-    return _texts(
+        return (result.name, *[""] * 7, f"{result.status.state}: {result.status.reason}")
+    return (
         result.name,
         f"{costs.params:,}",
         format_share(costs.params, whole),
         format_count(costs.mult_adds),
         format_bytes(costs.bytes),
-        f"{errors.top1:.2f} %",
+        "" if errors.top1 is None else f"{errors.top1:.2f} %",
         f"{speed.images_per_second:,.0f}" if speed else "",
         f"{speed.latency_ms:.2f}" if speed else "",
         result.network if result.role == "baseline" else "",
     )
-
-
-def _texts(*texts: str) -> tuple[Entry, ...]:
-    return tuple(map(Entry, texts))

@@ -1,4 +1,4 @@
-"""The tables of a report: built once, written as Markdown, by the page as HTML, by the command as text."""
+"""The tables of a report: built once, written as Markdown, and by the page as HTML."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
-    """Named columns, those of numbers marked by a leading `>`, and rows of entries."""
+class ReportTable:
+    """Named columns, those of numbers marked by a leading `>`, and rows of entries that sort."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
-    caption: str = ""
 
 
 COST_COLUMNS = (">parameters", ">mult-adds", ">ideal mult-adds", ">bytes")
@@ -37,7 +36,7 @@ _ASKED_COLUMNS = ("transform", "budget", "AT\N{NO-BREAK SPACE}β", "decay")
 _MEASURED_COLUMNS = (">top-1 error %", ">top-5 error %", ">images/s")
 
 
-def cell_table(results: Sequence[Result]) -> Table:
+def cell_table(results: Sequence[Result]) -> ReportTable:
     """A row for every cell."""
     rows = tuple(
         (
@@ -53,10 +52,10 @@ def cell_table(results: Sequence[Result]) -> Table:
         for result in results
     )
     columns = ("cell", "status", *_ASKED_COLUMNS, ">seed", *COST_COLUMNS, *_MEASURED_COLUMNS)
-    return Table("Every cell", columns, rows)
+    return ReportTable("Every cell", columns, rows)
 
 
-def group_table(groups: Sequence[Group]) -> Table:
+def group_table(groups: Sequence[Group]) -> ReportTable:
     """A row for every setting, seeds together."""
     several = len({group.problem for group in groups}) > 1
     rows = tuple(
@@ -72,14 +71,14 @@ def group_table(groups: Sequence[Group]) -> Table:
         for group in groups
     )
     columns = (*["problem"] * several, *_ASKED_COLUMNS, *COST_COLUMNS, *_MEASURED_COLUMNS, "status")
-    return Table("Seeds together", columns, rows)
+    return ReportTable("Seeds together", columns, rows)
 
 
-def ablation_table(factor: str, rows: Sequence[Ablation]) -> Table:
+def ablation_table(factor: str, rows: Sequence[Ablation]) -> ReportTable:
     """The effect of one factor: with − without, so that below 0 is better."""
     several = len({row.problem for row in rows}) > 1
     columns = (*["problem"] * several, "transform", "budget", "other setting", ">without", ">with")
-    return Table(
+    return ReportTable(
         f"With and without {factor}",
         (*columns, ">difference", "note"),
         tuple(
@@ -98,7 +97,7 @@ def ablation_table(factor: str, rows: Sequence[Ablation]) -> Table:
     )
 
 
-def failure_table(results: Sequence[Result]) -> Table:
+def failure_table(results: Sequence[Result]) -> ReportTable:
     """Every cell that did not come to an end, with the reason."""
     rows = tuple(
         (
@@ -109,10 +108,10 @@ def failure_table(results: Sequence[Result]) -> Table:
         for result in results
         if result.status.state in FAILURES
     )
-    return Table("Failures", ("cell", "status", "reason"), rows)
+    return ReportTable("Failures", ("cell", "status", "reason"), rows)
 
 
-def published_table(problem: Problem, groups: Sequence[Group]) -> Table:
+def published_table(problem: Problem, groups: Sequence[Group]) -> ReportTable:
     """What was published beside the setting of ours that compares with it."""
     rows = []
     for point in published(problem.network, problem.data):
@@ -132,7 +131,7 @@ def published_table(problem: Problem, groups: Sequence[Group]) -> Table:
         )
     columns = ("network", "source", ">parameters", ">mult-adds", ">top-1 error %")
     ours_columns = (">our parameters", ">our mult-adds", ">our top-1 error %")
-    return Table(f"Published for {problem.label}", (*columns, *ours_columns), tuple(rows))
+    return ReportTable(f"Published for {problem.label}", (*columns, *ours_columns), tuple(rows))
 
 
 def counterpart(point: Published, groups: Sequence[Group]) -> Group | None:

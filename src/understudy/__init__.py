@@ -3,6 +3,9 @@
 from understudy.counting.operations import UnknownOperationError, register_operation
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
+from understudy.fitting.calibrate import calibrate
+from understudy.fitting.calibration import Calibration
+from understudy.fitting.compress import Compression, compress, compression
 from understudy.layers import Execution, Layer, stand_ins
 from understudy.networks.models import UnknownModelError, create_model, example_input, list_models
 from understudy.planning.budget import Budget, BudgetError
@@ -24,7 +27,9 @@ __all__ = [
     "AttentionTransfer",
     "Budget",
     "BudgetError",
+    "Calibration",
     "Comparison",
+    "Compression",
     "Cost",
     "Execution",
     "Layer",
@@ -36,7 +41,10 @@ __all__ = [
     "UnknownModelError",
     "UnknownOperationError",
     "__version__",
+    "calibrate",
     "compare",
+    "compress",
+    "compression",
     "cost",
     "create_model",
     "example_input",

@@ -28,6 +28,7 @@ from understudy.layers import Conv, Execution, Linear
 from understudy.layers.geometry import Geometry
 from understudy.transforms import Acdc, Transform, known_transforms
 from understudy.transforms.base import describe_knobs
+from understudy.transforms.metric import Metric
 from understudy.transforms.stages import is_plain
 
 SHAPES = ((48, 48), (8, 24), (24, 8), (13, 17), (1, 5), (7, 1))
@@ -521,6 +522,25 @@ def check_its_own_matrix_is_recovered(case: Case) -> None:
     fresh.reset_parameters(generator=torch.Generator().manual_seed(99))
     fresh.project_(target)
     assert_near(fresh.matrix(), target, 1e-3 if issubclass(case.transform, Acdc) else 1e-6)
+
+
+def metric_of(case: Case) -> Metric:
+    """Inputs with strong and weak directions, outputs that matter more and less."""
+    inside = vectors(case.in_features, case.in_features + 3, seed=5)
+    outside = vectors(case.out_features, case.out_features + 3, seed=6)
+    scale = torch.logspace(0, -2, case.in_features, dtype=torch.float64)[:, None]
+    return Metric.of((scale * inside) @ (scale * inside).T, outside @ outside.T)
+
+
+def check_the_fit_in_a_metric_is_never_worse_there_than_the_plain_one(case: Case) -> None:
+    target, metric = vectors(case.out_features, case.in_features), metric_of(case)
+    plain, fitted = case.double(), case.double()
+    plain.fit_(target)
+    fitted.fit_(target, metric)
+    lost, floor = (metric.loss(one.matrix().detach() - target) for one in (plain, fitted))
+    assert float(floor) <= float(lost) * (1 + 1e-9) + 1e-12
+    [stated] = case.transform.fit_losses(target, metric, [case.knob], **dict(case.options))
+    assert stated <= float(lost) * (1 + 1e-6) + 1e-9
 
 
 def check_the_projection_of_nothing_is_nothing(case: Case) -> None:

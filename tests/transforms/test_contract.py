@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from understudy.counting.operations import UnknownOperationError
 from understudy.transforms import Acdc, Hashed, LowRank, Shuffle, Transform, known_transforms
+from understudy.transforms.metric import Metric
 from understudy.transforms.orders import Order
 from understudy.transforms.stages import Blocks, Product, State
 
@@ -43,6 +44,7 @@ OF_A_SHAPE: tuple[Check, ...] = (
     contract.check_the_formed_matrix_has_the_spread_asked_for,
     contract.check_the_projection_error_never_rises_with_the_knob,
     contract.check_the_projection_of_nothing_is_nothing,
+    contract.check_the_fit_in_a_metric_is_never_worse_there_than_the_plain_one,
 )
 # What does not hang on the shape: one that is large enough to run in parts, and one that divides by nothing.
 OF_A_CLASS: tuple[Check, ...] = (
@@ -509,7 +511,17 @@ class LooksAtTheBatch(LowRank):
         return self.legal_orders[1 if positions < 100 else 0]
 
 
+class SpoilsTheFitInAMetric(LowRank):
+    def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:
+        super().fit_(matrix if metric is None else 2 * matrix)
+
+
 BROKEN: tuple[tuple[type[Transform], Check, type[Exception]], ...] = (
+    (
+        SpoilsTheFitInAMetric,
+        contract.check_the_fit_in_a_metric_is_never_worse_there_than_the_plain_one,
+        AssertionError,
+    ),
     (AppliesAnotherMatrix, contract.check_every_order_is_the_matrix, AssertionError),
     (FormsAMatrixOfTheWrongShape, contract.check_every_order_is_the_matrix, AssertionError),
     (AppliesAnotherMatrixToColumns, contract.check_every_order_is_the_matrix, AssertionError),

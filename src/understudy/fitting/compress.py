@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from understudy.counting.trace import trace
 from understudy.layers import stand_ins
 from understudy.planning.budget import Budget
 from understudy.planning.plan import Plan
@@ -26,6 +28,8 @@ from .sequential import Refit
 from .shifts import Shift, find_shifts
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_MEMORY = 4 * 10**9  # bytes of activations in the sequential pass
+_ACTIVATIONS = 6  # of the largest size, alive at once in two networks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +124,14 @@ def compression(
     seed: int = 0,
     watch: Watch = lambda *_: None,
 ) -> Compression:
-    """As `compress`, with the plan, the calibration and what was tried."""
+    """As `compress`, with the plan, the calibration and what was tried.
+
+    >>> import torch, understudy as us
+    >>> inputs = torch.randn(32, 3, 32, 32)
+    >>> done = us.compression(us.create_model("wrn_10_1"), "tucker", ratio=0.5, data=inputs)
+    >>> [step.name for step in done.steps][:2]
+    ['fitted to the weights alone', 'fitted to the data']
+    """
     if any(True for _ in stand_ins(model)):
         raise ValueError(f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first")
     budget = Budget.of(params=params, mult_adds=mult_adds, ratio=ratio)
@@ -160,7 +171,8 @@ def compression(
     watch("fitting layer after layer", 2, 3)
     in_turn = copy.deepcopy(attempts.best)
     gradients = {path: seen.gradient for path, seen in known.layers.items() if seen.gradient is not None}
-    Refit(original, in_turn, joined(fitted_on), shifts, gradients, seed).run_(paths)
+    together = joined(_within_memory(fitted_on, original))
+    Refit(original, in_turn, together, shifts, gradients, seed).run_(paths)
     attempts.consider("fitted layer after layer", in_turn)
     again = _renormalised(attempts.best, fitted_on)
     if again is not None:
@@ -198,6 +210,19 @@ class _Attempts:
     @torch.no_grad()
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return run(model.eval(), batch, self.output_of).double()
+
+
+def _within_memory(batches: list[Batch], model: nn.Module) -> list[Batch]:
+    """As many batches as two networks can hold the activations of at once; one at least."""
+    record = trace(model, first_sample(batches[0]).inputs, meta=False)
+    largest = max((math.prod(shape) for shapes in record.outputs.values() for shape in shapes), default=1)
+    samples = _MEMORY // (_ACTIVATIONS * 4 * largest)
+    kept = [batches[0]]
+    for batch in batches[1:]:
+        if sum(one.size for one in kept) + batch.size > samples:
+            break
+        kept.append(batch)
+    return kept
 
 
 def _fitted(

@@ -45,7 +45,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q --cov --cov-report=term
 
 # What a change of a transform needs. QUICK names other tests, T picks by name; compilers are slow, so they wait for T.
-QUICK ?= tests/test_contract.py tests/transforms
+QUICK ?= tests/transforms
 T ?= not compilers and not inductor
 quick: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x -n auto --dist worksteal -q -m "not slow" -k "$(T)" $(QUICK)
@@ -57,7 +57,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/understudy sweep demo --out runs/demo --workers 2; code=$$?; \
 		$(BIN)/understudy report runs/demo && exit $$code
 
-# benchmarks/trained.py and ablation.py need trained weights and CIFAR-10: run them by hand.
+# benchmarks/compress.py needs trained weights and CIFAR-10: run it by hand.
 benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/layers.py --write
 	$(BIN)/python benchmarks/input_pipeline.py --write

@@ -58,16 +58,6 @@ def test_the_table_of_the_demo_is_that_of_the_committed_result() -> None:
         assert row in README
 
 
-def test_the_table_of_the_study_is_that_of_the_committed_result() -> None:
-    groups = result("ablation")["groups"]
-    assert isinstance(groups, list)
-    for group in groups:
-        attention = f"β = {group['attention']:g}" if group["attention"] else "off"
-        decay = {"crs": "CRS", "none": "plain"}[group["decay"]]
-        error = f"{group['test_error']:.2f} ± {group['spread']:.2f} (n={group['n']})"
-        assert f"| {attention} | {decay} | {error} |" in README
-
-
 def test_the_table_of_speeds_is_that_of_the_committed_result() -> None:
     cases = result("layers")["cases"]
     assert isinstance(cases, list)
@@ -82,13 +72,17 @@ def test_the_table_of_speeds_is_that_of_the_committed_result() -> None:
         assert row in README
 
 
-def test_the_table_of_trained_students_is_that_of_the_committed_result() -> None:
-    students = result("trained")["students"]
-    assert isinstance(students, list)
-    for student in students:
-        if student["spatial"] == "unfolded" and student["ratio"] == 0.7 and "accuracy" in student:
-            row = f"| `{student['transform']}` | {student['params']:,} | {100 * student['accuracy']:.2f} % |"
-            assert row in README
+def test_the_table_of_compressed_networks_is_that_of_the_committed_result() -> None:
+    cells = result("compress")["cells"]
+    assert isinstance(cells, list)
+    assert cells
+    for cell in cells:
+        kept = f"{100 * cell['ratio']:.0f} %"
+        row = (
+            f"| {cell['network']} | `{cell['transform']}` | {kept} | {cell['dense_accuracy']:.2f} "
+            f"| {cell['plain_accuracy']:.2f} | {cell['accuracy']:.2f} |"
+        )
+        assert row in README
 
 
 def test_the_floor_of_the_coverage_is_the_one_that_make_test_enforces() -> None:

@@ -172,16 +172,7 @@ def test_an_unknown_way_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize("transform", CONTINUOUS)
 @pytest.mark.parametrize(
     ("network", "budget"),
-    [
-        ("wrn_28_10", 2_400_000),
-        ("wrn_28_10", 1_200_000),
-        ("wrn_28_10", 600_000),
-        ("darts", 1_420_000),
-        ("darts", 830_000),
-        ("darts", 490_000),
-        ("wrn_50_2", 17_600_000),
-        ("wrn_50_2", 4_350_000),
-    ],
+    [("wrn_28_10", 1_200_000), ("darts", 490_000), ("wrn_50_2", 17_600_000)],
 )
 def test_a_published_budget_is_met_from_below(network: str, budget: int, transform: str) -> None:
     plan = us.plan(survey(network), transform, params=budget)
@@ -190,15 +181,7 @@ def test_a_published_budget_is_met_from_below(network: str, budget: int, transfo
 
 @pytest.mark.parametrize(
     ("network", "budget"),
-    [
-        ("wrn_28_10", 1_200_000),
-        ("wrn_28_10", 600_000),
-        ("darts", 1_420_000),
-        ("darts", 830_000),
-        ("darts", 490_000),
-        ("wrn_50_2", 17_600_000),
-        ("wrn_50_2", 4_350_000),
-    ],
+    [("wrn_28_10", 600_000), ("darts", 1_420_000), ("wrn_50_2", 4_350_000)],
 )
 def test_the_coarse_knob_of_shuffle_meets_a_published_budget_from_below(network: str, budget: int) -> None:
     assert 0.9 * budget <= us.plan(survey(network), "shuffle", params=budget).params <= budget
@@ -208,7 +191,7 @@ def test_the_coarse_knob_of_shuffle_meets_a_published_budget_from_below(network:
 
 
 @pytest.mark.parametrize("transform", [name for name in NAMES if name != "dense"])
-@pytest.mark.parametrize("ratio", [0.05, 0.24, 0.5, 0.9, 0.97, 1.0])
+@pytest.mark.parametrize("ratio", [0.05, 0.5, 0.97])
 def test_everything_from_the_cheapest_student_to_the_dense_network_is_met(
     ratio: float, transform: str
 ) -> None:
@@ -267,7 +250,7 @@ def test_layers_stay_dense_where_the_way_that_was_asked_for_cannot_use_the_budge
     assert {layer.way for layer in plan if layer.spec} <= {"separable", "pointwise"}
 
 
-@pytest.mark.parametrize("ratio", [0.1, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("ratio", [0.2, 0.9])
 @pytest.mark.parametrize("transform", [name for name in NAMES if name != "dense"])
 def test_no_stand_in_costs_more_than_the_dense_form_of_its_way_or_saves_less_than_a_twentieth(
     transform: str, ratio: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import html
 import io
@@ -97,6 +98,23 @@ class Table:
             f"<p><strong>{html.escape(self.title)}</strong></p>"
             f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table><p>{caption}</p>"
         )
+
+
+class Shown(abc.ABC):
+    """What shows itself as a table: printed, by rich, and in a notebook."""
+
+    @abc.abstractmethod
+    def table(self) -> Table:
+        """The table."""
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.table()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
 
 
 def table(

@@ -12,20 +12,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from understudy._util.text_tables import Table, table
+from understudy._util.text_tables import Shown, Table, table
 from understudy.layers.replacement import Way
 from understudy.students.file import HEADER_KEY, write_tensors
 from understudy.transforms import LowRank, Transform
 from understudy.transforms.metric import Metric
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 # Of a layer's knobs: where a family without a closed form is fitted.
 _PROBES = (0.0, 0.08, 0.25, 0.5, 1.0)
@@ -49,7 +45,7 @@ class SiteMoments:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Calibration:
+class Calibration(Shown):
     """The moments of every site that ran, by path; printable, and saved as one safetensors file."""
 
     model: str
@@ -62,15 +58,6 @@ class Calibration:
 
     def __repr__(self) -> str:
         return f"<Calibration: {len(self.layers)} layers of {self.model}, {self.samples:,} samples>"
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self.table()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
     def table(self) -> Table:
         """A row for every layer."""

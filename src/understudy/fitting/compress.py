@@ -61,18 +61,7 @@ def compress(
     transform: TransformChoice = "low_rank",
     *,
     data: Iterable[Any] | Tensor,
-    params: int | str | None = None,
-    mult_adds: int | str | None = None,
-    ratio: float | str | None = None,
-    include: Include | None = None,
-    exclude: Sequence[str] | None = None,
-    spatial: Spatial = "auto",
-    options: Mapping[str, str] | None = None,
-    calibration: Calibration | None = None,
-    samples: int = SAMPLES,
-    output_of: OutputOf | None = None,
-    seed: int = 0,
-    watch: Watch = lambda *_: None,
+    **settings: Any,
 ) -> nn.Module:
     """A student of a trained `model` that meets a budget and whose outputs are near the original's.
 
@@ -80,30 +69,16 @@ def compress(
     budget is spent where the outputs lose least by it, every stand-in is fitted in the metric of what its
     layer sees and of what its outputs are worth, then all layers again in the order in which they run; what
     does not bring the outputs nearer to the original's, on an eighth of the inputs that is held back, is
-    undone. The model itself is not changed. `compression` gives the plan and what was tried as well.
+    undone. The model itself is not changed.
+
+    The settings, a budget first of all, are those of `compression`, which tells the plan and what was tried.
 
     >>> import torch, understudy as us
     >>> student = us.compress(us.create_model("resnet20"), ratio=0.5, data=torch.randn(32, 3, 32, 32))
     >>> sum(parameter.numel() for parameter in student.parameters()) <= 0.5 * 269_722
     True
     """
-    return compression(
-        model,
-        transform,
-        data=data,
-        params=params,
-        mult_adds=mult_adds,
-        ratio=ratio,
-        include=include,
-        exclude=exclude,
-        spatial=spatial,
-        options=options,
-        calibration=calibration,
-        samples=samples,
-        output_of=output_of,
-        seed=seed,
-        watch=watch,
-    ).student
+    return compression(model, transform, data=data, **settings).student
 
 
 def compression(
@@ -125,6 +100,11 @@ def compression(
     watch: Watch = lambda *_: None,
 ) -> Compression:
     """As `compress`, with the plan, the calibration and what was tried.
+
+    The budget is one of `params`, `mult_adds` and `ratio`; `include`, `exclude`, `spatial`, `options` and
+    `seed` are as for `plan`. A `calibration` that was made before is used again. At most `samples` inputs are
+    looked at; `output_of` takes the tensor to be kept of what the network returns, by default the first.
+    `watch` is told what is done, and how much of it.
 
     >>> import torch, understudy as us
     >>> inputs = torch.randn(32, 3, 32, 32)

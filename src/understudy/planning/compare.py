@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from understudy._util.quantities import format_count, format_share
-from understudy._util.text_tables import Table, table
+from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example
 from understudy.transforms import get_transform, known_transforms
 
@@ -20,12 +19,9 @@ from .planner import plan
 from .request import Request, Spatial
 from .sites import Include, Sites, sites
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """A plan for every transform, or the reason why there is none."""
 
     model: str
@@ -42,15 +38,6 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"<Comparison: {len(self.plans)} transforms for {self.model}, {self.budget}>"
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self.table()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
     def table(self) -> Table:
         """A row for every transform, below the network as it is."""

@@ -9,19 +9,16 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from understudy._util.files import whole_file
 from understudy._util.nearest import hint
 from understudy._util.quantities import format_count, format_shape, format_share
-from understudy._util.text_tables import Table
+from understudy._util.text_tables import Shown, Table
 from understudy.layers.replacement import Replacement
 from understudy.transforms import get_transform
 
 from .request import Request
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 _FORMAT, _VERSION = "understudy-plan", 2
 
@@ -49,7 +46,7 @@ class PlannedLayer(Replacement):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Shown):
     """A transform and a knob for every site, with the cost of the whole network once substituted.
 
     Iterating gives its layers; `plan["stage1.0.conv1"]` is one of them.
@@ -92,15 +89,6 @@ class Plan:
         return (
             f"<Plan: {self.title}; {self.params:,} of {self.dense_params:,} parameters, {len(self)} layers>"
         )
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self.table()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
     @property
     def title(self) -> str:

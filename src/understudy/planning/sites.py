@@ -7,22 +7,19 @@ import dataclasses
 import fnmatch
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from understudy._util.nearest import nearest
 from understudy._util.quantities import format_count, format_shape
-from understudy._util.text_tables import Table, table
+from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example, Trace, trace
 from understudy.layers.layer import Layer
 from understudy.layers.replacement import Kind
 
 from .alike import computes_as
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 Include = Sequence[str] | Callable[["Site"], bool]
 _DENSE: dict[type[nn.Module], Kind] = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d"}
@@ -62,7 +59,7 @@ class Site:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Sites(Sequence[Site]):
+class Sites(Shown, Sequence[Site]):
     """All sites of a network, in the order in which it registers them."""
 
     model: str
@@ -97,15 +94,6 @@ class Sites(Sequence[Site]):
 
     def __repr__(self) -> str:
         return f"<Sites: {len(self.chosen)} of {len(self)} sites of {self.model} are substituted>"
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self.table()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
     def table(self) -> Table:
         """A row for every site."""

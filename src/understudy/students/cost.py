@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from understudy._util.quantities import format_bytes, format_count, format_share
-from understudy._util.text_tables import Table, table
+from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example, trace
 from understudy.layers.layer import Layer, stand_ins
 
 from .file import file_size
 from .wrappers import unwrapped
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +30,7 @@ class LayerCost:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Cost:
+class Cost(Shown):
     """What a network costs for one example: printable, and the sum of its layers.
 
     `mult_adds` is what ran, forming matrices included. `ideal_mult_adds` leaves out what does not depend
@@ -49,15 +46,6 @@ class Cost:
 
     def __repr__(self) -> str:
         return f"<Cost: {self.model}, {self.params:,} parameters, {self.mult_adds:,} mult-adds>"
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self.table()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
     def table(self) -> Table:
         """A row for every module that has a cost of its own."""

@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "wrn_16_2, batch 128": ("wrn_16_2", 128, ("138.3k", "34.6k")),  # 20 % and 5 % of the parameters
     "wrn_28_10, batch 16": ("wrn_28_10", 16, ("1.2M",)),
 }
-LIMIT = 1.5
+LIMIT = 2.0
 LABELS = {"": "dense network", "dense": "separable"}
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # larger blocks go back to the system when they are released
 

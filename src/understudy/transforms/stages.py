@@ -25,6 +25,7 @@ class Stage(Protocol):
         """Apply to (batch, channels, positions)."""
 
 
+_IMAGES = 16
 State = tuple[Stage, ...]  # W = the last · … · the first
 
 
@@ -65,10 +66,15 @@ class Blocks(NamedTuple):
     weight: Tensor  # (groups, rows, columns)
 
     def rows(self, x: Tensor) -> Tensor:
-        """A grouped convolution over the vectors laid out as one image, channels last in memory."""
+        """A grouped convolution over the vectors laid out as images, channels last in memory.
+
+        Several images, where so many vectors can be shared out, let the backward pass use all threads: it is
+        up to twice as quick as with one. A compiled graph has one, since it is for any number of vectors.
+        """
         groups, rows, columns = self.weight.shape
-        image = x.reshape(1, 1, -1, groups * columns).permute(0, 3, 1, 2)  # (1, channels, 1, n)
-        out = F.conv2d(image, self.weight.reshape(groups * rows, columns, 1, 1), groups=groups)
+        several = not torch.compiler.is_compiling() and len(x) % _IMAGES == 0
+        images = x.reshape(_IMAGES if several else 1, 1, -1, groups * columns).permute(0, 3, 1, 2)
+        out = F.conv2d(images, self.weight.reshape(groups * rows, columns, 1, 1), groups=groups)
         return out.permute(0, 2, 3, 1).reshape(-1, groups * rows)
 
     def columns(self, x: Tensor) -> Tensor:

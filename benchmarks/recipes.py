@@ -170,7 +170,7 @@ def prove(name: str, data: Path, folder: Path) -> dict[str, Any]:
         "teacher_params": sum(parameter.numel() for parameter in teacher.parameters()),
         "transform": recipe.request.label,
         "budget": str(recipe.request.budget),
-        "student_params": Run.read(folder / "whole").read_json("result.json")["params"],
+        "student_params": Run.read(folder / "whole").outcome().params,
         "taps": {tap: list(maps[tap][-1][1:]) for tap in recipe.taps},
         "auxiliary_head_trained": auxiliary_moved(recipe, classes, folder / "whole") or None,
         "drop_path_of_epochs": [recipe.drop_path * epoch / recipe.epochs for epoch in range(recipe.epochs)],

@@ -15,6 +15,7 @@ from understudy.experiments import Task, run_task, runner
 from understudy.results import Status
 from understudy.train import Recipe
 from understudy.train import Run as TrainingRun
+from understudy.train.figures import Epoch, Errors
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +83,7 @@ def test_status_tells_what_is_at_work_and_what_is_left(run: Run, use: Use) -> No
     assert "4 cells of which nothing is known yet; nothing is at work now" in run("status", "out").text
     at_work = TrainingRun.open(Path("out/runs") / TEACHER, Recipe())
     try:
-        at_work.log({"epoch": 0, "test_error": 25.0, "seconds": 90.0})
+        at_work.log(Epoch(0, 1, 0.1, 1.0, errors=Errors(1.0, 25.0, 5.0, 100), seconds=90.0))
         text = run("status", "out").text
     finally:
         at_work.close()

@@ -245,7 +245,10 @@ PLAN = ("plan", "wrn_16_1")
         ((*PLAN, "-t", "low_rank"), "give exactly one of params, mult_adds, ratio, scale and knob; got none"),
         ((*PLAN, "-t", "low_rank", "--ratio", "0.1", "--knob", "1"), "got ratio and knob"),
         ((*PLAN, "-t", "low-rank", "--ratio", "0.1"), "did you mean 'low_rank'"),
-        ((*PLAN, "-t", "low_rank", "-t", "Linear=hashed", "--ratio", "0.1"), "'low_rank' is not NAME=VALUE"),
+        (
+            (*PLAN, "-t", "low_rank", "-t", "Linear=hashed", "--ratio", "0.1"),
+            "--transform low_rank beside others",
+        ),
         ((*PLAN, "-t", "*.conv9=hashed", "--ratio", "0.1"), "the pattern '*.conv9' of hashed names no site"),
         ((*PLAN, "-t", "low_rank", "--ratio", "much"), "ratio 'much' is not a number such as 0.3 or 30%"),
         ((*PLAN, "-t", "low_rank", "--params", "lots"), "'lots' is not a count"),

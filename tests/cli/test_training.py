@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 import understudy as us
 from command import Result, Run
 from understudy import data
+from understudy.train import Run as TrainingRun
 from understudy.train import recipe_names
 from understudy.train.trainer import Trainer
 
@@ -159,13 +160,16 @@ def test_a_run_goes_on_although_its_teacher_was_moved_but_not_with_another(
 
 
 def test_evaluate_agrees_with_the_end_of_training(run: Run, teacher: Path) -> None:
-    result = json.loads((teacher / "result.json").read_text())
+    result = TrainingRun.read(teacher).outcome()
     done = run("evaluate", teacher)
     assert done.code == 0, done.err
-    right = round(result["test_images"] * (1 - result["test_error"] / 100))
-    assert f"{right:,} of {result['test_images']:,}" in done.text
-    assert f"{result['test_error']:.2f} %" in done.text
-    assert f"{result['params']:,} parameters" in done.text
+    errors = result.errors
+    assert errors is not None
+    assert errors.test_error is not None
+    right = round(errors.test_images * (1 - errors.test_error / 100))
+    assert f"{right:,} of {errors.test_images:,}" in done.text
+    assert f"{errors.test_error:.2f} %" in done.text
+    assert f"{result.params:,} parameters" in done.text
 
 
 def test_evaluate_takes_a_file_of_weights_with_names_of_its_own(
@@ -355,7 +359,7 @@ def test_a_teacher_that_does_not_fit_is_refused(run: Run, teacher: Path, tmp_pat
     us.save(us.create_model("wrn_10_1", classes=7), tmp_path / "seven.safetensors")
     seven = run("train", "demo", *SMALL, *student, "--teacher", tmp_path / "seven.safetensors")
     assert_refused(seven, "does not fit wrn_10_1 with 10 classes")
-    (teacher / "status.json").write_text('{"status": "running"}')
+    TrainingRun.read(teacher).set_status("running")
     assert_refused(run("train", "demo", *SMALL, *student, "--teacher", teacher), "is running, not finished")
     assert not (tmp_path / "run").exists()
 

@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import fcntl
 import json
-import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import torch
 
 from sweeps import LOW_RANK, SHUFFLE, TEACHER, InlineEngine, quickly, tiny, without_clock
-from understudy._util.records import RecordError
 from understudy.experiments import (
     Event,
     GridError,
@@ -36,6 +34,7 @@ from understudy.planning.plan import Plan
 from understudy.report.read.groups import ablations
 from understudy.results import Costs, ErrorRates, ResultsError, Status
 from understudy.train import Run
+from understudy.train.figures import Epoch, Errors
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -138,12 +137,9 @@ def test_an_exception_for_every_transform_of_a_cell_is_no_crs() -> None:
     assert crs("shuffle=none", "low_rank=none") == crs(decay=False) == ""
 
 
-def test_what_an_epoch_did_not_measure_or_what_is_not_finite_is_not_known() -> None:
-    line = {"epoch": 0, "step": 8, "learning_rate": 0.1, "train_loss": math.inf, "seconds": 1.0, "more": 3}
-    (point,) = learning_curve([line])
-    assert (point.train_loss, point.test_error, point.seconds) == (None, None, 1.0)
-    with pytest.raises(RecordError, match="step is missing"):
-        learning_curve([{key: value for key, value in line.items() if key != "step"}])
+def test_what_an_epoch_did_not_measure_is_not_known() -> None:
+    (point,) = learning_curve([Epoch(epoch=0, step=8, learning_rate=0.1, train_loss=2.0, seconds=1.0)])
+    assert (point.train_loss, point.test_error, point.seconds) == (2.0, None, 1.0)
 
 
 def test_finished_cells_are_never_repeated(finished: Path) -> None:
@@ -452,7 +448,8 @@ def test_the_time_left_follows_from_the_epochs_done_and_is_unknown_without_any(t
         cell = next(cell for cell in grid.cells if cell.name == name)
         run = Run.open(out / "runs" / name, cell.recipe)
         for epoch, second in enumerate(seconds):
-            run.log({"epoch": epoch, "test_error": 50.0 - epoch, "seconds": second})
+            errors = Errors(1.0, 50.0 - epoch, 10.0, 100)
+            run.log(Epoch(epoch, epoch, 0.1, 1.0, errors=errors, seconds=second))
         return run
 
     log(TEACHER, 3.0).close()

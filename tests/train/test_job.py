@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -60,8 +61,9 @@ def test_a_job_of_objects_is_fitted_and_nothing_is_written(
     assert fitted.network is model
     assert [epoch.epoch for epoch in fitted.epochs] == list(range(8))
     assert fitted.epochs[-1].train_loss < fitted.epochs[0].train_loss
-    assert fitted.result["params"] == us.cost(model, torch.zeros(1, 6)).params
-    assert fitted.result["test_images"] == 60
+    assert fitted.outcome.params == us.cost(model, torch.zeros(1, 6)).params
+    assert fitted.outcome.errors is not None
+    assert fitted.outcome.errors.test_images == 60
     assert said[-1].startswith("epoch 8/8: loss ")
     assert modes == [module.training for module in teacher.modules()]
     assert flags == [parameter.requires_grad for parameter in teacher.parameters()]
@@ -100,7 +102,7 @@ def test_an_optimiser_of_the_caller_s_is_used_and_taken_up_again(
         fit(job(), tmp_path / "run", watch=stop)
     assert Run.read(tmp_path / "run").status == "failed"
     again = fit(job(), tmp_path / "run")
-    assert [epoch.to_dict() for epoch in again.epochs] == [epoch.to_dict() for epoch in whole.epochs[1:]]
+    assert [epoch.numbers() for epoch in again.epochs] == [epoch.numbers() for epoch in whole.epochs[1:]]
     for key, value in whole.network.state_dict().items():
         assert torch.equal(value, again.network.state_dict()[key]), key
     with pytest.raises(RunError, match=r"belongs to another run .*another plan"):
@@ -115,7 +117,7 @@ def test_targets_that_are_no_classes_have_a_loss_and_no_error() -> None:
     settings = SETTINGS.replaced({"loss": "mse", "epochs": 5})
     fitted = fit(Job(model=made(classes=1), batches=given, test_batches=given, settings=settings))
     assert fitted.epochs[-1].train_loss < fitted.epochs[0].train_loss
-    assert not [key for key in fitted.result if "error" in key]
+    assert not [key for key in fitted.epochs[-1].numbers() if "error" in key]
     assert "test loss" in str(fitted.epochs[-1])
     with pytest.raises(ValueError, match=r"the network gives \(60, 2\), but the targets are \(60, 1\)"):
         fit(Job(model=made(classes=2), batches=given, settings=settings))
@@ -143,7 +145,8 @@ def test_inputs_may_be_named_and_outputs_a_mapping(attention: float) -> None:
     settings = SETTINGS.replaced({"attention": attention, "taps": "block", "distillation": 0.5, "epochs": 4})
     fitted = fit(Job(model=Named(), teacher=Named(), batches=given, test_batches=given, settings=settings))
     assert fitted.epochs[-1].train_loss < fitted.epochs[0].train_loss
-    assert fitted.result["test_error"] <= 100
+    assert fitted.outcome.errors is not None
+    assert (fitted.outcome.errors.test_error or 0) <= 100
     assert not any(module._forward_hooks for module in fitted.network.modules())
 
 
@@ -194,7 +197,7 @@ def test_a_recipe_s_job_is_what_train_does_and_a_plan_may_be_given(tmp_path: Pat
     assert job.plan is not None
     result = train(recipe, tmp_path / "run", plan=job.plan)
     fitted = fit(job)
-    assert {**fitted.result, "bytes": result["bytes"]} == result
+    assert dataclasses.replace(fitted.outcome, bytes=result.bytes) == result
     assert Run.read(tmp_path / "run").identity == recipe.identity()
     assert isinstance(fitted.epochs[0], Epoch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import json
@@ -25,6 +26,7 @@ from understudy.train import DivergedError, Recipe, Run, RunError, teacher_ident
 from understudy.train import job as job_module
 from understudy.train import student as student_module
 from understudy.train.checkpoint import Checkpoint
+from understudy.train.figures import Epoch, Outcome
 from understudy.train.schedules import rate_factor
 from understudy.train.teacher import load_teacher, read_inputs
 from understudy.train.trainer import Progress
@@ -59,12 +61,11 @@ def stop_at(step: int) -> Callable[[Progress, int, float], None]:
     return watch
 
 
-def outcome(folder: Path) -> tuple[bytes, list[dict[str, Any]], dict[str, Any]]:
+def outcome(folder: Path) -> tuple[bytes, list[Epoch], Outcome]:
     """What a run leaves, without the time it took."""
-    model = (folder / "model.safetensors").read_bytes()
-    result = json.loads((folder / "result.json").read_text())
-    metrics = Run.read(folder).metrics()
-    return model, [{k: v for k, v in record.items() if k != "seconds"} for record in metrics], result
+    run = Run.read(folder)
+    epochs = [dataclasses.replace(epoch, seconds=0.0) for epoch in run.metrics()]
+    return run.model_file.read_bytes(), epochs, run.outcome()
 
 
 def hidden_files(folder: Path) -> list[str]:
@@ -102,11 +103,12 @@ def test_a_run_leaves_its_settings_metrics_network_and_result(whole: Path) -> No
     run = Run.read(whole)
     assert run.status == "finished"
     assert run.recipe == recipe()
-    assert [(record["epoch"], record["step"]) for record in run.metrics()] == [(0, 4), (1, 8)]
+    assert [(epoch.epoch, epoch.step) for epoch in run.metrics()] == [(0, 4), (1, 8)]
     _, _, result = outcome(whole)
-    assert result["params"] == us.cost(us.create_model("wrn_10_1"), torch.zeros(1, 3, 8, 8)).params
-    assert result["bytes"] == (whole / "model.safetensors").stat().st_size
-    assert result["test_images"] == 500
+    assert result.params == us.cost(us.create_model("wrn_10_1"), torch.zeros(1, 3, 8, 8)).params
+    assert result.bytes == (whole / "model.safetensors").stat().st_size
+    assert result.errors is not None
+    assert result.errors.test_images == 500
     assert hidden_files(whole) == []
 
 
@@ -115,7 +117,9 @@ def test_the_saved_network_has_the_error_that_the_result_says(whole: Path) -> No
     x, y = next(iter(data.load("digits").test_batches(500).epoch(0)))
     with torch.no_grad():
         wrong = int((network(x).argmax(1) != y).sum())
-    assert outcome(whole)[2]["test_error"] == pytest.approx(100 * wrong / 500)
+    errors = outcome(whole)[2].errors
+    assert errors is not None
+    assert errors.test_error == pytest.approx(100 * wrong / 500)
 
 
 def test_a_run_of_another_seed_is_another(whole: Path, tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def test_a_run_of_another_seed_is_another(whole: Path, tmp_path: Path) -> None:
 
 def test_training_lowers_the_loss(tmp_path: Path) -> None:
     train(recipe(epochs=6, train_images=256), tmp_path / "run")
-    losses = [record["train_loss"] for record in Run.read(tmp_path / "run").metrics()]
+    losses = [epoch.train_loss for epoch in Run.read(tmp_path / "run").metrics()]
     assert losses[-1] < 0.7 * losses[0]
 
 
@@ -232,10 +236,10 @@ def test_the_auxiliary_head_is_trained_taken_up_again_and_left_out_of_the_result
     wanted = recipe(network="darts", auxiliary=1.0, drop_path=0.2, batch_size=4, train_images=0)
     assert_resumes(wanted, tmp_path, 3)
     result = outcome(tmp_path / "whole")[2]
-    assert result["params"] == sum(parameter.numel() for parameter in small("darts").parameters())
+    assert result.params == sum(parameter.numel() for parameter in small("darts").parameters())
     student = {"teacher": str(tmp_path / "whole"), "attention": 1000, "taps": "cells.0,cells.1"}
     train(wanted.replaced(student | {"transform": "low_rank", "ratio": 0.7}), tmp_path / "student")
-    assert outcome(tmp_path / "student")[2]["params"] <= 0.7 * result["params"]
+    assert (outcome(tmp_path / "student")[2].params or 0) <= 0.7 * result.params
 
 
 KILLED = """
@@ -423,7 +427,7 @@ def test_a_rate_that_is_far_too_high_is_recorded_as_diverged(tmp_path: Path) -> 
         train(recipe(learning_rate=1e30), tmp_path / "run")
     run = Run.read(tmp_path / "run")
     assert run.status == "diverged"
-    assert "finite" in run.read_json("status.json")["reason"]
+    assert "finite" in run.stands().reason
     assert not (run.folder / "model.safetensors").exists()
     assert not (run.folder / "result.json").exists()
 
@@ -448,7 +452,7 @@ def test_a_loss_that_is_not_finite_names_step_and_layer_and_keeps_the_last_good_
     with pytest.raises(DivergedError, match=r"'stage2\.0\.conv1\.weight' is not finite after step 3"):
         train(recipe(), folder, watch=poison)
     run = Run.read(folder)
-    assert (run.status, run.read_json("status.json")["step"]) == ("diverged", 3)
+    assert (run.status, run.stands().step) == ("diverged", 3)
     assert [path.stem for path in run.checkpoints()] == ["step-000000002", "step-000000001"]
     rare = recipe(checkpoint_seconds=300.0)
     with pytest.raises(
@@ -535,7 +539,10 @@ def test_a_teacher_from_a_run_and_from_its_file_are_the_same_network(teacher: Pa
 def test_a_student_begins_with_the_teachers_weights_where_asked(tmp_path: Path, teacher: Path) -> None:
     settings = {"transform": "low_rank", "ratio": 0.2, "teacher": str(teacher), "init": "project"}
     train(recipe(**settings), tmp_path / "run")
-    assert outcome(tmp_path / "run")[2]["params"] <= 0.2 * outcome(teacher)[2]["params"]
+    ours, theirs = outcome(tmp_path / "run")[2].params, outcome(teacher)[2].params
+    assert ours is not None
+    assert theirs is not None
+    assert ours <= 0.2 * theirs
     with pytest.raises(ValueError, match="needs a teacher"):
         train(recipe(transform="low_rank", ratio=0.2, init="project"), tmp_path / "other")
 
@@ -549,8 +556,11 @@ def test_a_compiled_run_learns_as_an_eager_one(
     # The whole path but the code generator, which alone takes minutes.
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     compiled = train(recipe(**student, compile=True), tmp_path / "compiled")
-    assert compiled["train_loss"] == pytest.approx(eager["train_loss"], rel=1e-4)
-    assert compiled["test_loss"] == pytest.approx(eager["test_loss"], rel=1e-4)
+    assert eager.epoch is not None
+    assert compiled.epoch is not None
+    ours, theirs = compiled.epoch.numbers(), eager.epoch.numbers()
+    assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+    assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-4)
 
 
 def test_recomputing_is_a_matter_of_memory_alone(tmp_path: Path) -> None:
@@ -560,4 +570,4 @@ def test_recomputing_is_a_matter_of_memory_alone(tmp_path: Path) -> None:
     assert outcome(tmp_path / "recomputed") == outcome(tmp_path / "kept")
     assert recipe(**student).identity() == recipe(**student, recompute=False).identity()
     averaged = train(recipe(**student, recompute=False, ema=0.5), tmp_path / "averaged")
-    assert averaged["bytes"] == outcome(tmp_path / "kept")[2]["bytes"]  # how it trained is not kept
+    assert averaged.bytes == outcome(tmp_path / "kept")[2].bytes  # how it trained is not kept

@@ -40,10 +40,15 @@ def show(what: Any) -> None:
         typer.echo(plain_text(what))
 
 
-def assignment(given: list[str]) -> str | dict[str, str]:
-    """What `--transform` was given: one NAME for all, or PATTERN=NAME for some."""
-    if len(given) == 1 and "=" not in given[0]:
-        return given[0]
+def assignment(given: list[str] | None) -> str | dict[str, str] | None:
+    """What `--transform` was given: nothing, one NAME for all, or PATTERN=NAME for some."""
+    if not given or (len(given) == 1 and "=" not in given[0]):
+        return given[0] if given else None
+    for one in given:
+        if "=" not in one:
+            raise ValueError(
+                f"--transform {one} beside others: give each a pattern, such as '*.conv2={one}', or '*={one}'"
+            )
     return pairs("--transform", given)
 
 

@@ -32,7 +32,7 @@ from understudy.train.run import CONFIG
 from understudy.train.teacher import read_inputs
 from understudy.train.trainer import Progress as Position
 
-from .common import app, pairs, show
+from .common import app, assignment, pairs, show
 
 DataFolder = Annotated[
     Path | None,
@@ -106,7 +106,7 @@ def train(
 ) -> None:
     """Train a network or its student by RECIPE; the same command again goes on where a killed run stopped."""
     flags = {
-        "transform": chosen_transform(transform),
+        "transform": assignment(transform),
         "params": params,
         "mult_adds": mult_adds,
         "ratio": ratio,
@@ -139,22 +139,9 @@ def train(
         leave()
     if first:
         show(
-            f"test error {result['test_error']:.2f} %, top-5 {result['test_top5_error']:.2f} %; "
-            f"{result['params']:,} parameters, {format_count(result['mult_adds'])} mult-adds, "
-            f"{result['bytes']:,} bytes"
+            f"{result.epoch}; {result.params:,} parameters, {format_count(result.mult_adds)} mult-adds, "
+            f"{result.bytes:,} bytes"
         )
-
-
-def chosen_transform(given: list[str] | None) -> str | dict[str, str] | None:
-    """What --transform was given: one name, or a pattern and a name each time."""
-    if given is None or (len(given) == 1 and "=" not in given[0]):
-        return given[0] if given else None
-    for one in given:
-        if "=" not in one:
-            raise ValueError(
-                f"--transform {one} beside others: give each a pattern, such as '*.conv2={one}', or '*={one}'"
-            )
-    return pairs("--transform", given)
 
 
 def default_folder(recipe: Recipe) -> Path:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from understudy import __version__
 from understudy._util.provenance import Machine, commit
-from understudy._util.records import from_plain, read_record
+from understudy._util.records import read_record
 from understudy.results import Costs, CurvePoint, ErrorRates, Result, Size, Status
 from understudy.train import Recipe, Run
-from understudy.train.run import RESULT
+from understudy.train.figures import Epoch, Errors, Outcome
 
 from .cell_costs import PlannedCell
 from .task import MACHINE, MACHINE_FORMAT
@@ -61,9 +60,7 @@ def _crs(recipe: Recipe) -> str:
 def with_status(result: Result, folder: Path, status: Status) -> Result:
     """A result as the run in `folder` has left it."""
     run = Run(folder, Recipe())
-    last = run.read_json(RESULT)
-    tested = {"top1": last.get("test_error"), "top5": last.get("test_top5_error")}
-    finished = status.state == "finished"
+    outcome = run.outcome() if status.state == "finished" else Outcome()
     machine = folder / MACHINE
     return dataclasses.replace(
         result,
@@ -71,25 +68,41 @@ def with_status(result: Result, folder: Path, status: Status) -> Result:
         commit=commit(),
         machine=read_record(Machine, machine, MACHINE_FORMAT) if machine.exists() else None,
         curve=learning_curve(run.metrics()),
-        costs=_part(Costs, last) if finished else None,
-        errors=_part(ErrorRates, {**last, **tested}) if finished else None,
+        costs=_costs(outcome),
+        errors=_error_rates(outcome.errors),
     )
 
 
-def learning_curve(metrics: Iterable[Mapping[str, Any]]) -> tuple[CurvePoint, ...]:
-    """The epochs of a run; what was not measured, or is no finite number, is not known."""
-    nothing = dict.fromkeys(("train_loss", "train_error", "test_loss", "test_error", "test_top5_error"))
-    return tuple(
-        _part(CurvePoint, {**nothing, **{key: _finite(value) for key, value in line.items()}})
-        for line in metrics
+def _costs(outcome: Outcome) -> Costs | None:
+    """What the trained network costs, where all of it was counted."""
+    known = (outcome.params, outcome.mult_adds, outcome.ideal_mult_adds, outcome.bytes)
+    params, mult_adds, ideal, size = known
+    if params is None or mult_adds is None or ideal is None or size is None:
+        return None
+    return Costs(params, mult_adds, ideal, size)
+
+
+def _error_rates(errors: Errors | None) -> ErrorRates | None:
+    if errors is None:
+        return None
+    return ErrorRates(errors.test_error, errors.test_top5_error, errors.test_images)
+
+
+def learning_curve(epochs: Iterable[Epoch]) -> tuple[CurvePoint, ...]:
+    """The epochs of a run; what was not measured is not known."""
+    return tuple(map(_point, epochs))
+
+
+def _point(epoch: Epoch) -> CurvePoint:
+    errors = epoch.errors
+    return CurvePoint(
+        epoch=epoch.epoch,
+        step=epoch.step,
+        learning_rate=epoch.learning_rate,
+        train_loss=epoch.train_loss,
+        train_error=epoch.train_error,
+        test_loss=None if errors is None else errors.test_loss,
+        test_error=None if errors is None else errors.test_error,
+        test_top5_error=None if errors is None else errors.test_top5_error,
+        seconds=epoch.seconds,
     )
-
-
-def _part(kind: type[Record], content: Mapping[str, Any]) -> Record:
-    """The fields of a record out of a table that holds more."""
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    return from_plain(kind, {name: content[name] for name in names if name in content})
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -65,7 +65,7 @@ def sweep_status(out: Path) -> SweepStatus:
     results = read_results(out)
     runs = {result.name: Run(run_folder(out, result.name), Recipe()) for result in results}
     epochs = {name: run.metrics() for name, run in runs.items()}
-    seconds = {name: [record["seconds"] for record in records] for name, records in epochs.items()}
+    seconds = {name: [epoch.seconds for epoch in records] for name, records in epochs.items()}
     paces = {result.name: _pace(result, results, seconds) for result in results}
     cells = []
     for result in results:
@@ -77,7 +77,8 @@ def sweep_status(out: Path) -> SweepStatus:
         if status.state in ("waiting", "running"):
             pace = paces[name]
             left = None if pace is None else pace * (result.epochs - done)
-        error = epochs[name][-1].get("test_error") if epochs[name] else None
+        errors = epochs[name][-1].errors if epochs[name] else None
+        error = None if errors is None else errors.test_error
         cells.append(CellStatus(name, status, done, result.epochs, error, left))
     return SweepStatus(read_index(out).name, tuple(cells))
 

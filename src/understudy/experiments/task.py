@@ -17,7 +17,7 @@ from understudy._util.records import write_record
 from understudy.planning.plan import Plan
 from understudy.results import Status
 from understudy.train import DivergedError, Recipe, Run, train
-from understudy.train.run import STATUS, RunInUseError
+from understudy.train.run import RunInUseError
 
 MACHINE, MACHINE_FORMAT = "machine.json", 1
 _PATIENCE_SECONDS = 15.0  # the helpers of a killed process may hold its run for some seconds more
@@ -50,9 +50,9 @@ def run_task(task: Task, report: Callable[[str], None] = lambda _: None) -> Stat
     """Train, or go on, or find that there is nothing left to do; an error becomes a status."""
     torch.set_num_threads(task.threads)
     folder = Path(task.folder)
-    left = Run(folder, task.recipe).read_json(STATUS)
-    if left.get("status") == "diverged":  # it would again
-        return Status("diverged", one_line(str(left["reason"])))
+    left = Run(folder, task.recipe).stands()
+    if left.status == "diverged":  # it would again
+        return Status("diverged", one_line(left.reason))
     try:
         _train(task, report)
         write_record(folder / MACHINE, this_machine(), MACHINE_FORMAT)

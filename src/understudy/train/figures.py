@@ -1,9 +1,9 @@
-"""What is measured while a network trains: the figures of an epoch, and those of a test."""
+"""What a run leaves behind as records: the figures of an epoch, of a test, how it stands, what came out."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Errors:
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """One epoch, a line of metrics.jsonl; what was not measured is None, and left out there."""
+    """One epoch, a line of metrics.jsonl; what was not measured is None."""
 
     epoch: int
     step: int
@@ -28,8 +28,8 @@ class Epoch:
     errors: Errors | None = None
     seconds: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Flat, as JSON can hold it; without the time, which is no part of a result."""
+    def numbers(self) -> dict[str, float]:
+        """By name, those of the test among them; without the time and what was not measured."""
         values = {key: value for key, value in vars(self).items() if key not in ("errors", "seconds")}
         values |= {} if self.errors is None else vars(self.errors)
         return {key: value for key, value in values.items() if value is not None}
@@ -45,3 +45,32 @@ class Epoch:
                 words.append(f"test error {self.errors.test_error:.2f} %")
                 words.append(f"top-5 {self.errors.test_top5_error:.2f} %")
         return ", ".join(words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What came out of a run, result.json: its last epoch, and what its network costs where that is known."""
+
+    epoch: Epoch | None = None
+    params: int | None = None
+    mult_adds: int | None = None
+    ideal_mult_adds: int | None = None
+    bytes: int | None = None
+
+    @property
+    def errors(self) -> Errors | None:
+        """Of the last epoch, where it was tested."""
+        return None if self.epoch is None else self.epoch.errors
+
+
+Standing = Literal["new", "running", "finished", "diverged", "failed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStatus:
+    """How a run stands, status.json: since when, and where and why it stopped if it did not go well."""
+
+    status: Standing = "new"
+    time: int = 0
+    step: int | None = None
+    reason: str = ""

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -23,10 +22,10 @@ from understudy.students.file import save as save_model
 
 from .divergence import DivergedError, check_finite
 from .evaluation import evaluate
-from .figures import Epoch
+from .figures import Epoch, Outcome, Standing
 from .job import Job, as_batches, prepare
 from .recipe import Recipe
-from .run import PLAN, RESULT, Run
+from .run import PLAN, Run
 from .student import without_auxiliary
 from .teacher import read_inputs
 from .tensorboard import TensorBoard
@@ -39,7 +38,7 @@ class Fitted:
 
     network: nn.Module
     epochs: tuple[Epoch, ...]  # those of this call
-    result: dict[str, Any]  # the last epoch's figures and what the network costs, as result.json holds them
+    outcome: Outcome
 
 
 def train(
@@ -53,8 +52,8 @@ def train(
     tensorboard: bool = False,
     report: Callable[[str], None] = lambda _: None,
     watch: Callable[[Progress, int, float], None] = lambda *_: None,
-) -> dict[str, Any]:
-    """Train by a recipe into the folder `out`, or go on with the run that is there; returns its result.
+) -> Outcome:
+    """Train by a recipe into the folder `out`, or go on with the run that is there; returns what came out.
 
     `plan` is the plan of the recipe's request, where it is made already. `report` is told what happens in
     words; `watch` sees every step: the progress, batches an epoch, the loss.
@@ -62,9 +61,9 @@ def train(
     run = Run(out, recipe, read_inputs(recipe))
     if run.has_finished():
         report(f"{out} has finished already")
-        return run.read_json(RESULT)
+        return run.outcome()
     job = prepare(recipe, data_folder=data_folder, download=download, device=device, plan=plan)
-    return fit(job, run, tensorboard=tensorboard, report=report, watch=watch).result
+    return fit(job, run, tensorboard=tensorboard, report=report, watch=watch).outcome
 
 
 def fit(
@@ -126,16 +125,16 @@ def fit(
                 epoch = dataclasses.replace(epoch, errors=errors)
             epochs.append(dataclasses.replace(epoch, seconds=round(time.monotonic() - started, 2)))
             if writer is not None:
-                writer.log(epochs[-1].to_dict() | {"seconds": epochs[-1].seconds})
+                writer.log(epochs[-1])
             if board is not None:
-                board.add(epochs[-1].to_dict())
+                board.add(epochs[-1].numbers())
             report(f"epoch {progress.epoch + 1}/{settings.epochs}: {epochs[-1]}")
             progress = Progress(step=progress.step, epoch=progress.epoch + 1)
         trainer.close()
         return finish(job, trainer.averaged(), tuple(epochs), writer)
     except Exception as error:
         if writer is not None:
-            status = "diverged" if isinstance(error, DivergedError) else "failed"
+            status: Standing = "diverged" if isinstance(error, DivergedError) else "failed"
             with contextlib.suppress(OSError):  # a full disk, say; the error itself matters more
                 writer.set_status(status, step=progress.step, reason=str(error) or type(error).__name__)
         raise
@@ -150,13 +149,19 @@ def fit(
 def finish(job: Job, network: nn.Module, epochs: tuple[Epoch, ...], run: Run | None) -> Fitted:
     """Count what the trained network costs, and write it; only then has the run finished."""
     network = without_auxiliary(network)
-    result = epochs[-1].to_dict() if epochs else {}
+    # The time is no part of what came out: the same run has the same bytes whenever it ran.
+    outcome = Outcome(dataclasses.replace(epochs[-1], seconds=0.0) if epochs else None)
     if job.example is not None and job.place.is_first:
         price = cost(network, job.example)
-        result |= {key: getattr(price, key) for key in ("params", "mult_adds", "ideal_mult_adds")}
+        outcome = dataclasses.replace(
+            outcome,
+            params=price.params,
+            mult_adds=price.mult_adds,
+            ideal_mult_adds=price.ideal_mult_adds,
+        )
     if run is not None:
         save_model(network, run.model_file)
-        result["bytes"] = run.model_file.stat().st_size
-        run.write_json(RESULT, result)
+        outcome = dataclasses.replace(outcome, bytes=run.model_file.stat().st_size)
+        run.set_outcome(outcome)
         run.set_status("finished")
-    return Fitted(network, epochs, result)
+    return Fitted(network, epochs, outcome)

@@ -13,8 +13,11 @@ import torch
 
 from understudy import __version__
 from understudy._util.files import lock, whole_file
+from understudy._util.records import Record, RecordError, from_plain, read_record, to_plain, write_record
+from understudy.planning.plan import Plan
 
 from .checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
+from .figures import Epoch, Outcome, RunStatus, Standing
 from .recipe import FORMAT, Recipe
 
 # The names of what a run leaves in its folder; nowhere else are they written out.
@@ -24,6 +27,11 @@ _LOCK = ".lock"
 _FILES = (CONFIG, PLAN, METRICS, MODEL, RESULT, STATUS)
 _KEEP = 2  # checkpoints
 _LOOKS = 5  # at a lock that one who only asks may hold for a moment
+
+
+def _line(epoch: Epoch) -> str:
+    """An epoch as a line of metrics.jsonl."""
+    return json.dumps(to_plain(epoch)) + "\n"
 
 
 def _is_ours(path: Path) -> bool:
@@ -200,22 +208,34 @@ class Run:
         with whole_file(self.folder / name) as temporary:
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
-    def read_json(self, name: str) -> dict[str, Any]:
-        """One JSON file, or an empty dictionary where there is none."""
+    def _read(self, name: str, kind: type[Record], absent: Record) -> Record:
+        """One record of the folder, or what stands for one that is not there."""
         path = self.folder / name
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-        except ValueError as error:
+            return read_record(kind, path, FORMAT) if path.exists() else absent
+        except RecordError as error:
             raise RunError(f"{path} is damaged: {error}") from error
 
-    def set_status(self, status: str, **details: Any) -> None:
+    def set_status(self, status: Standing, *, step: int | None = None, reason: str = "") -> None:
         """Record how the run stands."""
-        self.write_json(STATUS, {"status": status, "time": round(time.time()), **details})
+        write_record(self.folder / STATUS, RunStatus(status, round(time.time()), step, reason), FORMAT)
+
+    def stands(self) -> RunStatus:
+        """How the run stands, by what it wrote itself."""
+        return self._read(STATUS, RunStatus, RunStatus())
 
     @property
-    def status(self) -> str:
+    def status(self) -> Standing:
         """running, finished, diverged, failed, or new."""
-        return str(self.read_json(STATUS).get("status", "new"))
+        return self.stands().status
+
+    def set_outcome(self, outcome: Outcome) -> None:
+        """Record what came out."""
+        write_record(self.folder / RESULT, outcome, FORMAT)
+
+    def outcome(self) -> Outcome:
+        """What came out, or nothing yet."""
+        return self._read(RESULT, Outcome, Outcome())
 
     def is_in_use(self) -> bool:
         """Whether a process trains in this folder now."""
@@ -227,39 +247,41 @@ class Run:
 
     def summary(self) -> Summary:
         """How the run stands, for a table."""
-        status, epochs = self.read_json(STATUS), self.metrics()
-        price = self.read_json(RESULT) or self.read_json(PLAN)
-        stands = self.status
+        stands, epochs, outcome = self.stands(), self.metrics(), self.outcome()
+        price: Outcome | Plan = outcome
+        if outcome.params is None and (self.folder / PLAN).exists():
+            price = Plan.load(self.folder / PLAN)
+        last = epochs[-1].errors if epochs else None
         return Summary(
-            status="stopped" if stands == "running" and not self.is_in_use() else stands,
-            reason=str(status.get("reason", "")),
+            status="stopped" if stands.status == "running" and not self.is_in_use() else stands.status,
+            reason=stands.reason,
             epochs=len(epochs),
-            test_error=epochs[-1]["test_error"] if epochs else None,
-            params=price.get("params"),
-            mult_adds=price.get("mult_adds"),
+            test_error=None if last is None else last.test_error,
+            params=price.params,
+            mult_adds=price.mult_adds,
         )
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Epoch]:
         """All epochs so far; a line cut short by a kill is left out."""
         path = self.folder / METRICS
         records = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
+                records.append(from_plain(Epoch, json.loads(line)))
+            except ValueError:
                 break
         return records
 
     def keep_metrics(self, epochs: int) -> None:
         """Forget epochs that will be run again."""
-        kept = [record for record in self.metrics() if record["epoch"] < epochs]
+        kept = [epoch for epoch in self.metrics() if epoch.epoch < epochs]
         with whole_file(self.folder / METRICS) as temporary:
-            temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+            temporary.write_text("".join(map(_line, kept)), encoding="utf-8")
 
-    def log(self, record: Mapping[str, Any]) -> None:
+    def log(self, epoch: Epoch) -> None:
         """Add one epoch."""
         with (self.folder / METRICS).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record) + "\n")
+            stream.write(_line(epoch))
 
     # ---- checkpoints ---------------------------------------------------------------------------------
 

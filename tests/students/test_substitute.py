@@ -15,11 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 import understudy as us
 from snapshots import snapshot
@@ -726,43 +723,6 @@ def test_data_parallel_on_the_processor_runs_the_student() -> None:
     for transform in NAMES:
         student = student_of(transform).eval()
         assert_near(nn.DataParallel(student)(image()), student(image()), 0)
-
-
-def gradients(student: nn.Module, x: Tensor, labels: Tensor) -> list[Tensor]:
-    student.zero_grad()
-    F.cross_entropy(student(x), labels).backward()
-    return [parameter.grad.clone() for parameter in student.parameters() if parameter.grad is not None]
-
-
-def batch_of_eight() -> tuple[Tensor, Tensor]:
-    return image(8, torch.float64), torch.tensor([0, 1, 2, 3, 3, 2, 1, 0])
-
-
-def train_in_parallel(rank: int, folder: str) -> None:
-    """One of two processes: each takes half of the batch, and the first leaves its gradients in a file."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    try:
-        found = {}
-        x, labels = batch_of_eight()
-        for transform in NAMES:
-            parallel = DistributedDataParallel(brief_student(transform))
-            found[transform] = gradients(parallel, x[4 * rank :][:4], labels[4 * rank :][:4])
-        if rank == 0:
-            torch.save(found, f"{folder}/gradients.pt")
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def test_two_processes_find_the_gradients_of_one(tmp_path: Path) -> None:
-    mp.spawn(train_in_parallel, args=(str(tmp_path),), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
-    found = torch.load(tmp_path / "gradients.pt")
-    for transform in NAMES:
-        wanted = gradients(brief_student(transform), *batch_of_eight())
-        assert len(found[transform]) == len(wanted) > 0
-        for got, whole in zip(found[transform], wanted, strict=True):
-            assert_near(got, whole)
 
 
 # ---- a plan for another network, and bad weights ---------------------------------------------------------

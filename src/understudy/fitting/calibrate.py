@@ -50,8 +50,8 @@ def calibrate(
     together are looked at in several runs.
 
     >>> import torch, understudy as us
-    >>> us.calibrate(us.create_model("resnet20").eval(), torch.randn(8, 3, 32, 32))
-    <Calibration: 18 layers of CifarResNet, 8 samples>
+    >>> us.calibrate(us.create_model("wrn_10_1"), torch.randn(8, 3, 16, 16))
+    <Calibration: 8 layers of WideResNet, 8 samples>
     """
     survey = sites(model, include=include, exclude=exclude)
     batches = read_batches(data, samples)

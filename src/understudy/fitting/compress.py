@@ -74,8 +74,8 @@ def compress(
     The settings, a budget first of all, are those of `compression`, which tells the plan and what was tried.
 
     >>> import torch, understudy as us
-    >>> student = us.compress(us.create_model("resnet20"), ratio=0.5, data=torch.randn(32, 3, 32, 32))
-    >>> sum(parameter.numel() for parameter in student.parameters()) <= 0.5 * 269_722
+    >>> student = us.compress(us.create_model("wrn_10_1"), ratio=0.5, data=torch.randn(16, 3, 16, 16))
+    >>> sum(parameter.numel() for parameter in student.parameters()) <= 0.5 * 77_850
     True
     """
     return compression(model, transform, data=data, **settings).student
@@ -107,8 +107,8 @@ def compression(
     `watch` is told what is done, and how much of it.
 
     >>> import torch, understudy as us
-    >>> inputs = torch.randn(32, 3, 32, 32)
-    >>> done = us.compression(us.create_model("wrn_10_1"), "tucker", ratio=0.5, data=inputs)
+    >>> inputs = torch.randn(16, 3, 16, 16)
+    >>> done = us.compression(us.create_model("wrn_10_1"), "hashed", ratio=0.5, data=inputs)
     >>> [step.name for step in done.steps][:2]
     ['fitted to the weights alone', 'fitted to the data']
     """

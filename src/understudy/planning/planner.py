@@ -18,7 +18,7 @@ from understudy.transforms import get_transform
 from .allocate import allocate
 from .budget import Budget, BudgetError
 from .plan import Plan, PlannedLayer
-from .pricing import Pricing, left_alone
+from .pricing import Pricing, dense_notes, left_alone
 from .request import EVERYWHERE, Request, Spatial, TransformChoice
 from .sites import Include, Site, Sites, sites
 from .spend import Ladder, lowest_cost, spend, structured_cost, top_up
@@ -194,12 +194,7 @@ class _Planner:
         pricings = self.pricings(spatial)
         ladders, fixed = self.ladders(pricings, metric, whole, published=spatial == "separable")
         knobs = dict(zip(pricings, spend(ladders, fixed, budget), strict=True))
-        notes = {}
-        for (path, pricing), ladder in zip(pricings.items(), ladders, strict=True):
-            if knobs[path] is None:
-                notes[path] = "stays dense: " + (
-                    "the budget allows it" if ladder.knobs else pricing.why_dense()
-                )
+        notes = dense_notes(pricings, ladders, knobs, "the budget allows it")
         return self.assemble(pricings, knobs, notes, remarks)
 
     def where_it_loses_least(self, knowledge: _Knowledge, metric: str, budget: int, whole: int) -> Plan:
@@ -216,11 +211,7 @@ class _Planner:
         chosen = allocate(options, budget - fixed)
         left = budget - fixed - sum(choice.cost for choice in chosen)
         knobs = dict(zip(pricings, top_up(ladders, [choice.knob for choice in chosen], left), strict=True))
-        notes = {
-            path: "stays dense: " + ("it loses most" if ladder.knobs else pricing.why_dense())
-            for (path, pricing), ladder in zip(pricings.items(), ladders, strict=True)
-            if knobs[path] is None
-        }
+        notes = dense_notes(pricings, ladders, knobs, "it loses most")
         return self.assemble(pricings, knobs, notes, ["spent where the network's outputs lose least"])
 
     def spatial_for(self, metric: str, budget: int, whole: int) -> tuple[Spatial, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
+from collections.abc import Mapping, Sequence
 
 from understudy.layers.replacement import Spec, Way, matrix_in_features
 from understudy.transforms import Dense, Transform
@@ -163,3 +164,17 @@ def left_alone(site: Site, note: str = "no pattern names it") -> PlannedLayer:
 def _layer_seed(seed: int, path: str) -> int:
     """A seed of its own for every layer, the same on every machine."""
     return zlib.crc32(f"{seed}:{path}".encode())
+
+
+def dense_notes(
+    pricings: Mapping[str, Pricing],
+    ladders: Sequence[Ladder],
+    knobs: Mapping[str, int | None],
+    chosen: str,
+) -> dict[str, str]:
+    """Why layers stay dense: no knob is worth its price, or else for the reason they were chosen by."""
+    return {
+        path: "stays dense: " + (chosen if ladder.knobs else pricing.why_dense())
+        for (path, pricing), ladder in zip(pricings.items(), ladders, strict=True)
+        if knobs[path] is None
+    }

@@ -151,7 +151,7 @@ def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) 
 
 @contextmanager
 def command(tmp_path: Path, *options: str, toml: str = TOML) -> Iterator[subprocess.Popen[str]]:
-    """`understudy sweep` of the tiny grid in a process of its own, which does not outlive a test that fails."""
+    """`understudy sweep` of the tiny grid in a process of its own, which does not outlive a failed test."""
     (tmp_path / "tiny.toml").write_text(toml)
     with subprocess.Popen(
         [sys.executable, "-m", "understudy", "sweep", "tiny.toml", "--out", "out", *options],

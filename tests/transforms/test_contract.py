@@ -101,19 +101,14 @@ COMPILED = tuple(
 )
 
 
-def without_tracer(case: Case) -> Any:
-    """No coverage but of one shape that runs in parts and one of primes: a tracer takes twice the time."""
-    return pytest.param(case, marks=() if of_a_class(case) else pytest.mark.no_cover)
-
-
-@pytest.mark.parametrize("case", [without_tracer(case) for case in CASES], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_transform_keeps_its_promises_at_every_knob(case: Case) -> None:
     for check in OF_A_KNOB:
         if applies(check, case):
             check(case)
 
 
-@pytest.mark.parametrize("case", [without_tracer(case) for case in SHAPES], ids=str)
+@pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_every_transform_keeps_its_promises_for_every_shape(case: Case) -> None:
     for check in OF_A_SHAPE:
         if applies(check, case):

@@ -242,7 +242,10 @@ PLAN = ("plan", "wrn_16_1")
         (("sites", "wrn_16_1", "--exclude", "stagee1"), "exclude pattern 'stagee1' matches no site"),
         (PLAN, "give either --transform NAME or --all"),
         ((*PLAN, "--all", "-t", "low_rank", "--ratio", "0.1"), "give either --transform NAME or --all"),
-        ((*PLAN, "-t", "low_rank"), "give exactly one of params, mult_adds, ratio, scale and knob; got none"),
+        (
+            (*PLAN, "-t", "low_rank"),
+            "give exactly one of params, mult_adds, bytes, ratio, scale and knob; got none",
+        ),
         ((*PLAN, "-t", "low_rank", "--ratio", "0.1", "--knob", "1"), "got ratio and knob"),
         ((*PLAN, "-t", "low-rank", "--ratio", "0.1"), "did you mean 'low_rank'"),
         (

@@ -84,7 +84,7 @@ def cases() -> Iterator[Case]:
     """The registry × the shapes × three knobs, and each option that is not a default once."""
     for transform in known_transforms().values():
         for shape in SHAPES:
-            for knob in first_middle_last(transform.knobs(*shape)):
+            for knob in first_middle_last(transform.knobs(*shape)) if transform.knobs(*shape) else ():
                 yield Case(transform, *shape, knob)
         for option, (_, *others) in transform.options.items():
             for value in others:

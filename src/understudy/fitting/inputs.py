@@ -29,14 +29,21 @@ class Batch:
     labels: Tensor | None = None
 
     def call(self, model: nn.Module, output_of: OutputOf | None = None) -> Tensor:
-        """Run the model, and take the tensor that matters of what it returns."""
+        """Run the model, and take the tensor that matters of what it returns.
+
+        An output for each token is 0 where the mask says that a token only fills up the batch.
+        """
         if isinstance(self.inputs, dict):
             returned = model(**self.inputs)
         elif isinstance(self.inputs, tuple):
             returned = model(*self.inputs)
         else:
             returned = model(self.inputs)
-        return output_of(returned) if output_of is not None else first_tensor(returned)
+        taken = output_of(returned) if output_of is not None else first_tensor(returned)
+        mask = self.mask
+        if mask is None or taken.dim() < 3 or taken.shape[:2] != mask.shape:
+            return taken
+        return taken * mask.reshape(*mask.shape, *[1] * (taken.dim() - 2)).to(taken)
 
     @property
     def mask(self) -> Tensor | None:

@@ -67,19 +67,12 @@ class LowRank(Transform):
     @torch.no_grad()
     def project_(self, matrix: Tensor) -> None:
         """The truncated singular value decomposition: the nearest matrix of this rank."""
-        u, v = truncated_svd(matrix, self.knob)
-        self.u.copy_(u)
-        self.v.copy_(v)
+        self.fit_(matrix)
 
     @torch.no_grad()
     def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:
         """Exact in any metric: D W L is cut to rank r, and both factors taken back."""
-        if metric is None:
-            self.project_(matrix)
-            return
-        u, v = truncated_svd(metric.whiten(matrix), self.knob)
-        u, v = metric.whitened_out(u), metric.whitened_in(v)
-        balance_(u, v)
+        u, v = low_rank_factors(matrix, self.knob, metric)
         self.u.copy_(u)
         self.v.copy_(v)
 
@@ -91,3 +84,13 @@ class LowRank(Transform):
         energies = torch.linalg.eigvalsh(gram).clamp(min=0)  # rising
         dropped = torch.cat([energies.new_zeros(1), energies.cumsum(0)])  # by how many are dropped
         return [float(dropped[len(energies) - knob]) for knob in knobs]
+
+
+def low_rank_factors(matrix: Tensor, rank: int, metric: Metric | None) -> tuple[Tensor, Tensor]:
+    """The best U (out, r) and V (r, in) with U V ≈ matrix, plainly or in a metric, of equal norms."""
+    if metric is None:
+        return truncated_svd(matrix, rank)
+    u, v = truncated_svd(metric.whiten(matrix), rank)
+    u, v = metric.whitened_out(u), metric.whitened_in(v)
+    balance_(u, v)
+    return u, v

@@ -19,6 +19,7 @@ from .base import Transform
 from .dense import Dense
 from .hashed import Hashed
 from .low_rank import LowRank
+from .pivoted import Pivoted
 from .shuffle import Shuffle
 from .tensor_train import TensorTrain
 from .tucker import Tucker
@@ -27,7 +28,8 @@ ENTRY_POINTS = "understudy.transforms"
 T = TypeVar("T", bound=type[Transform])
 
 _REGISTERED: dict[str, type[Transform]] = {
-    transform.name: transform for transform in (Dense, LowRank, TensorTrain, Tucker, Acdc, Hashed, Shuffle)
+    transform.name: transform
+    for transform in (Dense, LowRank, TensorTrain, Tucker, Acdc, Hashed, Shuffle, Pivoted)
 }
 _BROKEN: dict[str, str] = {}  # the name of an entry point that failed → whose it is, and why
 _LOADED: list[str] = []  # the group of entry points, once it has been looked at

@@ -16,8 +16,10 @@ from understudy._util.nearest import hint
 
 from .acdc import Acdc
 from .base import Transform
+from .btt import Btt
 from .dense import Dense
 from .hashed import Hashed
+from .kronecker import Kronecker
 from .low_rank import LowRank
 from .shuffle import Shuffle
 from .tensor_train import TensorTrain
@@ -27,7 +29,11 @@ ENTRY_POINTS = "understudy.transforms"
 T = TypeVar("T", bound=type[Transform])
 
 _REGISTERED: dict[str, type[Transform]] = {
-    transform.name: transform for transform in (Dense, LowRank, TensorTrain, Tucker, Acdc, Hashed, Shuffle)
+    transform.name: transform
+    for transform in (
+        *(Dense, LowRank, TensorTrain, Tucker, Acdc, Hashed, Shuffle),  # of the paper, in its order
+        *(Btt, Kronecker),
+    )
 }
 _BROKEN: dict[str, str] = {}  # the name of an entry point that failed → whose it is, and why
 _LOADED: list[str] = []  # the group of entry points, once it has been looked at

@@ -15,7 +15,7 @@ from .base import Shapes, Transform
 from .cosine import CosineTransform, real_fft_mult_adds, riffle
 from .numerics import clamp_knob
 from .orders import Order
-from .stages import State
+from .stages import State, result_type
 
 
 class Acdc(Transform):
@@ -28,6 +28,7 @@ class Acdc(Transform):
 
     name = "acdc"
     knob_name = "layers"
+    descends = True
     keeps_much = True  # the vectors on both sides of every diagonal
     a: nn.Parameter  # (out + (L − 1)·N,): the outermost A, then the others
     d: nn.Parameter  # (L, N)
@@ -104,8 +105,7 @@ class _Layers(NamedTuple):
         for a, d in reversed(self.diagonals):  # the last factor of the product acts first
             y = self.cosine.forward(d * self.cosine.inverse(riffle(y)))
             y = a * y[..., : a.shape[0]]
-        autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
-        return y.to(torch.get_autocast_dtype(x.device.type) if autocast else x.dtype)
+        return y.to(result_type(x))
 
     def columns(self, x: Tensor) -> Tensor:
         """The transforms run along the last axis, so the channels are put there."""

@@ -114,7 +114,7 @@ class Btt(Transform):
 
     @torch.no_grad()
     def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:
-        """Each block cut in the metric of its own inputs and outputs, where that is nearer; then all in turn."""
+        """Each block cut in the metric of its own inputs and outputs, where that is nearer; then refined."""
         self.project_(matrix)
         if metric is None:
             return

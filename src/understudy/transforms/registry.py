@@ -16,6 +16,7 @@ from understudy._util.nearest import hint
 
 from .acdc import Acdc
 from .base import Transform
+from .block_circulant import BlockCirculant
 from .btt import Btt
 from .dense import Dense
 from .hashed import Hashed
@@ -23,6 +24,7 @@ from .kronecker import Kronecker
 from .low_rank import LowRank
 from .shuffle import Shuffle
 from .tensor_train import TensorTrain
+from .toeplitz_like import ToeplitzLike
 from .tucker import Tucker
 
 ENTRY_POINTS = "understudy.transforms"
@@ -32,7 +34,7 @@ _REGISTERED: dict[str, type[Transform]] = {
     transform.name: transform
     for transform in (
         *(Dense, LowRank, TensorTrain, Tucker, Acdc, Hashed, Shuffle),  # of the paper, in its order
-        *(Btt, Kronecker),
+        *(Btt, Kronecker, BlockCirculant, ToeplitzLike),
     )
 }
 _BROKEN: dict[str, str] = {}  # the name of an entry point that failed → whose it is, and why

@@ -104,6 +104,18 @@ class Permute(NamedTuple):
         return moved.reshape(batch, channels, positions)
 
 
+def columns_by_rows(stage: Stage, x: Tensor) -> Tensor:
+    """`columns` of a stage that runs along the last axis: the channels are put there."""
+    batch, channels, positions = x.shape
+    return stage.rows(x.mT.reshape(-1, channels)).reshape(batch, positions, -1).mT
+
+
+def result_type(x: Tensor) -> torch.dtype:
+    """What a stage that computes in a precision of its own returns: the input's type, or that of autocast."""
+    autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
+    return torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+
+
 def is_plain(stage: Stage) -> bool:
     """Whether a stage is one matrix over all channels."""
     return isinstance(stage, Product) and stage.plain

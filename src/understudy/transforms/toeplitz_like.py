@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from .base import Shapes, Transform
 from .cosine import real_fft_mult_adds
+from .cycles import undisplaced
 from .metric import Metric
 from .numerics import clamp_knob, truncated_svd
 from .orders import Order
@@ -66,12 +67,23 @@ class ToeplitzLike(Transform):
         between = 4 * half + skew + plain + 4 * (half + 1)
         return (Order("fft", knob * (skew + plain), skew + knob * between + plain),)
 
+    @classmethod
+    def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
+        """Half the displacement, N × N of rank r; summed along its wrapped diagonals it gives W."""
+        return knob * padded_width(in_features, out_features) ** 2
+
     def stages(self, order: str) -> State:  # noqa: ARG002
         """One stage: the spectra have no plain matrix."""
         dtype = torch.promote_types(self.g.dtype, torch.float32)  # there is no FFT in half precision
         twist = _twist(self.g.shape[1], self.g.to(dtype))
         skew = torch.fft.fft(_paired(self.h.to(dtype)) * twist)
         return (_Terms(skew, torch.fft.rfft(self.g.to(dtype)), twist, self.out_features),)
+
+    def matrix(self) -> Tensor:
+        """W from half its displacement, g (J h)ᵀ."""
+        dtype = torch.promote_types(self.g.dtype, torch.float32)
+        whole = undisplaced(self.g.to(dtype).T @ self.h.to(dtype).flip(-1))
+        return whole[: self.out_features, : self.in_features].to(self.g.dtype)
 
     def entry_std(self, std: float) -> float:
         """An entry of W is a sum of r·N products of two entries."""

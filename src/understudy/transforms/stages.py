@@ -85,6 +85,20 @@ class Blocks(NamedTuple):
         return out.reshape(batch, groups * rows, positions)
 
 
+class Scale(NamedTuple):
+    """A diagonal matrix: every channel times a number of its own."""
+
+    weight: Tensor  # (channels,)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The channels are the last axis."""
+        return (x * self.weight).to(result_type(x))
+
+    def columns(self, x: Tensor) -> Tensor:
+        """The channels are the axis before the last."""
+        return (x * self.weight[:, None]).to(result_type(x))
+
+
 class Permute(NamedTuple):
     """Channels seen as an array of `sizes`, its axes put in another order: it moves, and computes nothing."""
 

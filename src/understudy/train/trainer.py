@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from understudy.distil.attention import AttentionTransfer
-from understudy.distil.decay import weight_decay_groups
+from understudy.distil.decay import Policy
 from understudy.distil.distillation import distillation_loss
+from understudy.distil.frobenius import frobenius_decay
 from understudy.distil.frozen import call, first_tensor, frozen
+from understudy.distil.groups import parameter_groups
 from understudy.layers import stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
 
@@ -147,6 +149,12 @@ class Trainer:
             loss = loss + looked
         if auxiliary is not None:
             loss = loss + recipe.auxiliary * target_loss(recipe.loss, auxiliary, y)
+        overrides = _overrides(recipe)
+        if "frobenius" in (recipe.decay, *overrides.values()):
+            penalty = frobenius_decay(
+                self.network, recipe.weight_decay, policy=recipe.decay, overrides=overrides
+            )
+            loss = loss + penalty.to(loss.device)
         return logits, loss
 
     def end(self, progress: Progress) -> Epoch:
@@ -200,16 +208,22 @@ class Trainer:
 
 
 def _groups(recipe: Recipe, network: nn.Module) -> list[dict[str, Any]]:
-    """The parameters by their weight decay."""
-    overrides: Any = dict(item.split("=", 1) for item in recipe.decay_overrides)
-    return weight_decay_groups(
+    """The parameters by their weight decay and their learning rate."""
+    return parameter_groups(
         network,
         recipe.weight_decay,
+        rates=recipe.rates,
+        learning_rate=recipe.learning_rate,
         policy=recipe.decay,
         scope=recipe.decay_scope,
-        overrides=overrides,
+        overrides=_overrides(recipe),
         decay_vectors=recipe.decay_vectors,
     )
+
+
+def _overrides(recipe: Recipe) -> dict[str, Policy]:
+    overrides: Any = dict(item.split("=", 1) for item in recipe.decay_overrides)
+    return dict(overrides)
 
 
 def _on(device: torch.device, teacher: nn.Module) -> nn.Module:

@@ -59,6 +59,11 @@ class Acdc(Transform):
         per_vector = knob * 2 * (real_fft_mult_adds(width) + twiddle + width) - cropped
         return (Order("layers", twiddle, per_vector),)
 
+    @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
+        """All are diagonals."""
+        return dict.fromkeys(cls.shapes(in_features, out_features, knob), 1)
+
     def stages(self, order: str) -> State:  # noqa: ARG002
         """All layers as one stage: the cosine transform has no plain matrix."""
         dtype = torch.promote_types(self.d.dtype, torch.float32)  # there is no FFT in half precision

@@ -121,6 +121,15 @@ class Transform(nn.Module, abc.ABC):
         return cls.executed_mult_adds(in_features, out_features, knob, 1 << MANY_BITS) >> MANY_BITS
 
     @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
+        """By the name of a parameter, how many numbers one output of that factor sums.
+
+        As it is here, the columns of its matrices; a vector is a diagonal.
+        """
+        shapes = cls.shapes(in_features, out_features, knob)
+        return {name: shape[-1] if len(shape) > 1 else 1 for name, shape in shapes.items()}
+
+    @classmethod
     def nearest_knob(cls, in_features: int, out_features: int, knob: int) -> int:
         """The legal knob to use when `knob` is asked of a whole network: itself, or an error."""
         cls.check_knob(in_features, out_features, knob)

@@ -84,6 +84,11 @@ class BlockCirculant(Transform):
         return (Order("fft", p * q * fft, (p + q) * fft + 4 * p * q * (b // 2 + 1)),)
 
     @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:  # noqa: ARG003
+        """A parameter stands in the matrix itself."""
+        return {"c": in_features}
+
+    @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
         """Its entries are parameters: they are only moved."""
         return 0

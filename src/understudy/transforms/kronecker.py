@@ -89,6 +89,12 @@ class Kronecker(Transform):
         )
 
     @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
+        """Of the two matrices, B first."""
+        made = sides(in_features, out_features)
+        return {"a": made.in_a * knob, "b": made.in_b}
+
+    @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
         """One product of rank t, whose entries are then put in their places."""
         return knob * in_features * out_features

@@ -61,6 +61,12 @@ class LowRankSparse(Transform):
         return {"v": (knob, in_features), "u": (out_features, knob), "values": (entries,)}
 
     @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
+        """An output of S sums its entries in one row."""
+        found = super().fans(in_features, out_features, knob)
+        return found | {"values": entries_a_row(in_features, out_features, knob)}
+
+    @classmethod
     def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """Through the bottleneck, and past it."""
         return (Order("VU+S", 0, cls.params(in_features, out_features, knob)),)

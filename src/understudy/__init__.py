@@ -5,6 +5,7 @@ from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
 from understudy.distil.frobenius import frobenius_decay
 from understudy.distil.groups import parameter_groups
+from understudy.distil.guidance import SelfGuidance
 from understudy.fitting.calibrate import calibrate
 from understudy.fitting.calibration import Calibration
 from understudy.fitting.compress import Compression, compress, compression
@@ -37,6 +38,7 @@ __all__ = [
     "Layer",
     "Plan",
     "Request",
+    "SelfGuidance",
     "Site",
     "Sites",
     "Transform",

@@ -1,8 +1,10 @@
-"""Learning rates by fan, Frobenius decay and spectral initialisation: each is what its formula says."""
+"""Rates by fan, Frobenius decay, spectral initialisation, self-guidance: each is what its formula says."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +124,73 @@ def test_spectral_initialisation_projects_the_fresh_dense_network() -> None:
     made, wanted = make_student(recipe, 10, plan, None), us.substitute(dense, plan, init="project")
     for (key, value), expected in zip(made.state_dict().items(), wanted.state_dict().values(), strict=True):
         assert torch.equal(value, expected), key
+
+
+def test_a_companion_changes_nothing_at_first_and_fades_to_nothing() -> None:
+    model, x = student("btt").double(), torch.randn(5, 24, dtype=torch.float64)
+    alone = model(x)
+    guidance = us.SelfGuidance(model)
+    torch.testing.assert_close(model(x), alone)  # it begins at the matrix of the stand-in
+    with torch.no_grad():
+        guidance.weights[0].add_(1)
+    assert not torch.allclose(model(x), alone)
+    model[0].eval()
+    torch.testing.assert_close(model(x), alone)  # only training is guided
+    model.train()
+    torch.autograd.backward(model(x).sum())
+    gradient = transform_of(model).get_parameter("first").grad
+    assert gradient is not None
+    assert not gradient.any()  # a share of 1 leaves all to the companion
+    guidance.share = 0.0
+    torch.testing.assert_close(model(x), alone)
+    guidance.close()
+    assert not model[0]._forward_hooks
+
+
+def guided(folder: Path, epochs: int) -> Tensor:
+    settings = Recipe(epochs=4, learning_rate=0.1, guide=0.6, checkpoint_seconds=0.0)
+    torch.manual_seed(0)
+    job = Job(student("low_rank"), batches(), settings=settings)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(line: str) -> None:
+        if line.startswith(f"epoch {epochs}/"):
+            raise StoppedError
+
+    with contextlib.suppress(StoppedError):
+        fit(job, folder, report=stop)
+    assert not job.model.get_submodule("0")._forward_hooks
+    out: Tensor = job.model(batches()[0][0]).detach()
+    return out
+
+
+def test_a_guided_run_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    whole = guided(tmp_path / "whole", 99)
+    guided(tmp_path / "parts", 2)
+    assert torch.equal(guided(tmp_path / "parts", 99), whole)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"guide": 1.5}, "guide is 1.5, not in 0..1"),
+        ({"guide": 0.5, "ema": 0.9}, "guide does not go with ema"),
+    ],
+)
+def test_a_recipe_names_what_does_not_go_with_guidance(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Recipe(**settings)
+
+
+def test_guidance_needs_an_optimiser_of_its_own() -> None:
+    model = student("low_rank")
+    job = Job(
+        model,
+        batches(),
+        settings=Recipe(epochs=1, guide=0.5),
+        optimiser=torch.optim.SGD(model.parameters(), lr=0.1),
+    )
+    with pytest.raises(ValueError, match="guide needs an optimiser that the settings name"):
+        fit(job)

@@ -60,6 +60,7 @@ class Recipe:
     momentum: float = 0.9  # of sgd
     nesterov: bool = False
     betas: tuple[float, ...] = (0.9, 0.999)  # of adamw
+    guide: float = 0.0  # the share of all steps over which dense companions of the stand-ins fade out
     clip: float = 0.0
     ema: float = 0.0
     # weight decay
@@ -225,6 +226,10 @@ def _check(recipe: Recipe) -> None:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, not in 0..1")
     if recipe.label_smoothing and recipe.loss != "cross_entropy":
         raise ValueError(f"label_smoothing is for the loss cross_entropy, not {recipe.loss}")
+    if not 0 <= recipe.guide <= 1:
+        raise ValueError(f"guide is {recipe.guide!r}, not in 0..1")
+    if recipe.guide and (recipe.ema or recipe.compile):
+        raise ValueError(f"guide does not go with {'ema' if recipe.ema else 'compile'}")
     if recipe.rates == "fan" and recipe.optimiser != "adamw":
         raise ValueError(f"rates 'fan' is for the optimiser adamw, not {recipe.optimiser}")
     if not 0 < recipe.rise < 1:

@@ -3,6 +3,9 @@
 from understudy.counting.operations import UnknownOperationError, register_operation
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
+from understudy.distil.frobenius import frobenius_decay
+from understudy.distil.groups import parameter_groups
+from understudy.distil.guidance import SelfGuidance
 from understudy.fitting.calibrate import calibrate
 from understudy.fitting.calibration import Calibration
 from understudy.fitting.compress import Compression, compress, compression
@@ -35,6 +38,7 @@ __all__ = [
     "Layer",
     "Plan",
     "Request",
+    "SelfGuidance",
     "Site",
     "Sites",
     "Transform",
@@ -48,12 +52,14 @@ __all__ = [
     "cost",
     "create_model",
     "example_input",
+    "frobenius_decay",
     "get_transform",
     "list_models",
     "list_transforms",
     "load",
     "load_weights",
     "merge",
+    "parameter_groups",
     "plan",
     "register_operation",
     "register_transform",

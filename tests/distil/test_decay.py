@@ -168,10 +168,10 @@ def test_a_shared_structured_layer_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": "csr"}, "policy 'csr' is not one of crs, none"),
+        ({"policy": "csr"}, "policy 'csr' is not one of crs, none, frobenius"),
         ({"scope": "model"}, "scope 'model' is not one of layer, network"),
         ({"overrides": {"hash": "none"}}, "no transform 'hash'"),
-        ({"overrides": {"hashed": "off"}}, "policy of hashed 'off' is not one of crs, none"),
+        ({"overrides": {"hashed": "off"}}, "policy of hashed 'off' is not one of crs, none, frobenius"),
     ],
 )
 def test_a_wrong_policy_scope_or_transform_is_named(options: dict[str, Any], message: str) -> None:

@@ -54,7 +54,7 @@ def test_large_layers_are_tried_with_closed_forms_alone(monkeypatch: pytest.Monk
     assert plan.remarks[-1] == "large layers, tried with the families of a closed form alone: 1"
     spec = plan["0"].spec
     assert spec is not None
-    assert spec.transform == "low_rank"
+    assert spec.transform == "pivoted"
 
 
 def test_a_separable_kernel_is_fitted_in_the_metric() -> None:

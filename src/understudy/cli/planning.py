@@ -73,14 +73,22 @@ Spatial = Annotated[
 
 
 @app.command()
-def transforms() -> None:
+def transforms(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the README's table.")] = False,
+) -> None:
     """List the structured linear maps: what W is, what the knob counts, what it costs."""
     rows = []
     for name, transform in known_transforms().items():
         mathematics, _, rest = (inspect.getdoc(transform) or "").partition("\n")
         cost_line = next((line for line in rest.splitlines() if line.startswith("Cost: ")), "")
         rows.append((name, transform.knob_name, mathematics, cost_line.removeprefix("Cost: ")))
-    show(table(["transform", "knob", "W, out × in", "cost"], rows))
+    head = ("transform", "knob", "W, out × in", "cost")
+    if markdown:
+        quoted = [(f"`{name}`", *rest) for name, *rest in rows]
+        for cells in (head, ("---",) * len(head), *quoted):
+            typer.echo(f"| {' | '.join(cells)} |")
+        return
+    show(table(head, rows))
 
 
 @app.command()

@@ -44,7 +44,9 @@ def mult_adds(operation: OpOverload, args: tuple[Any, ...], result: Any) -> int:
 
 def product_mult_adds(operation: OpOverload, result: Any) -> int:
     """Mult-adds of an elementwise product or quotient, 0 for any other operation."""
-    return result.numel() if operation.overloadpacket in (aten.mul, aten.div) else 0
+    if operation.overloadpacket not in (aten.mul, aten.div):
+        return 0
+    return int(result.numel() * _each(result))
 
 
 def register_operation(packet: Any, rule: Rule | None = None) -> None:
@@ -56,10 +58,15 @@ def register_operation(packet: Any, rule: Rule | None = None) -> None:
     _RULES[packet] = rule if rule is not None else lambda args, result: 0  # noqa: ARG005
 
 
+def _each(factor: Tensor) -> int:
+    """Mult-adds of one product: four where the numbers are complex."""
+    return 4 if factor.is_complex() else 1
+
+
 def _matmul(left: Tensor, right: Tensor) -> int:
     """(…, n, k) times (…, k, m), or a vector on either side."""
     columns = right.shape[-1] if right.dim() > 1 else 1
-    return int(left.numel() * columns)
+    return int(left.numel() * columns * _each(right))
 
 
 def _convolution(args: tuple[Any, ...], result: Any) -> int:

@@ -10,7 +10,7 @@ from torch import nn
 from understudy.layers.layer import Layer
 from understudy.transforms import Transform, get_transform
 
-Policy = Literal["crs", "none"]
+Policy = Literal["crs", "none", "frobenius"]
 Scope = Literal["layer", "network"]
 
 
@@ -27,9 +27,9 @@ def weight_decay_groups(
 
     `policy="crs"` scales the decay of a structured matrix by its compression ratio, its own
     (`scope="layer"`) or that of all structured matrices together (`scope="network"`); "none" leaves it as it
-    is. `overrides` gives single transforms another policy, `{"hashed": "none"}`. Biases and norms, the
-    vectors, decay as everything else unless `decay_vectors` is off. Parameters are told apart by the type of
-    the module that holds them.
+    is; "frobenius" takes it away, for `frobenius_decay` lets the matrix decay. `overrides` gives single
+    transforms another policy, `{"hashed": "none"}`. Biases and norms, the vectors, decay as everything else
+    unless `decay_vectors` is off. Parameters are told apart by the type of the module that holds them.
 
     >>> import torch, understudy as us
     >>> model = us.create_model("wrn_10_1")
@@ -50,11 +50,11 @@ def weight_decay_groups(
     whole = _ratio(transforms)
     amounts: dict[int, float] = {}  # parameter identity → its decay, where it is not the plain one
     for transform in transforms:
-        if overrides.get(transform.name, policy) == "crs":
+        chosen, ratio = overrides.get(transform.name, policy), 1.0
+        if chosen == "crs":
             ratio = _ratio([transform]) if scope == "layer" else whole
-            amounts |= {id(parameter): weight_decay * ratio for parameter in transform.parameters()}
-        else:
-            amounts |= {id(parameter): weight_decay for parameter in transform.parameters()}
+        amount = 0.0 if chosen == "frobenius" else weight_decay * ratio
+        amounts |= {id(parameter): amount for parameter in transform.parameters()}
     groups: dict[float, list[nn.Parameter]] = {}
     for parameter in model.parameters():
         plain = weight_decay if decay_vectors or parameter.dim() > 1 else 0.0

@@ -101,7 +101,7 @@ def compare(
 
     >>> import understudy as us
     >>> us.compare(us.create_model("wrn_16_2"), ratio=0.2)
-    <Comparison: 7 transforms for WideResNet, at most 20 % of the parameters>
+    <Comparison: ... transforms for WideResNet, at most 20 % of the parameters>
     """
     if budget is None:
         budget = Budget.of(

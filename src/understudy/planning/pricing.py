@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence
@@ -62,12 +63,23 @@ class Pricing:
         in_features, out_features = self.shape
         return sum(self.site.positions or ()) * (in_features * out_features + self.taps)
 
-    def worthwhile(self, metric: str) -> int:
-        """How many of the knobs, from the cheapest on, are worth their price.
+    def rising(self, metric: str) -> Sequence[int]:
+        """The knobs in whose order the cost never falls: one that costs more than a later one is left out."""
+        knobs = self.transform.knobs(*self.shape)
+        if metric == "params" or self.transform.mult_adds_rise:
+            return knobs
+        kept: list[int] = []
+        for knob in reversed(knobs):
+            if not kept or self.mult_adds(knob) <= self.mult_adds(kept[-1]):
+                kept.append(knob)
+        return kept[::-1]
+
+    def worthwhile(self, metric: str) -> Sequence[int]:
+        """The knobs that are worth their price, cheapest first.
 
         A stand-in saves some of the layer, and costs no more than the dense matrix in the same way would.
         """
-        knobs = self.transform.knobs(*self.shape)
+        knobs = self.rising(metric)
         kept = 1 - LEAST_SAVING
         limits = [highest_within(knobs, self.params, kept * self.site.params)]
         if self.transform is not Dense:  # which is the dense matrix
@@ -76,7 +88,7 @@ class Pricing:
         if metric == "mult_adds":
             most = min(kept * self.dense_cost(metric), self.form_mult_adds())
             limits.append(highest_within(knobs, self.mult_adds, most))
-        return min(limits) + 1
+        return knobs[: min(limits) + 1]
 
     def affordable(self) -> int:
         """How many of the knobs, from the cheapest on, have no more parameters than the dense layer."""
@@ -102,15 +114,15 @@ class Pricing:
 
         The setting shared by all layers is the published normalised knob, or else a share of the dense cost.
         """
-        legal = self.transform.knobs(*self.shape)
-        knobs = legal[: self.worthwhile(metric)]
+        legal, knobs = self.transform.knobs(*self.shape), self.worthwhile(metric)
         dense = self.dense_cost(metric)
 
         def cost(knob: int) -> int:
             return self.cost(metric, knob)
 
         def by_scale(scale: float) -> int:
-            return min(legal.index(self.transform.knob_at(*self.shape, scale)), max(0, len(knobs) - 1))
+            place = legal.index(self.transform.knob_at(*self.shape, scale))
+            return max(0, bisect.bisect_right(knobs, place, key=legal.index) - 1)
 
         def by_share(share: float) -> int:
             return len(knobs) if share >= 1 else max(0, highest_within(knobs, cost, share * dense))

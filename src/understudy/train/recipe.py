@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from understudy._util.nearest import hint
 from understudy._util.shipped import read_toml, shipped_names
 from understudy.distil.decay import Policy, Scope
+from understudy.distil.groups import Rates
 from understudy.planning.request import Request
 
 from .losses import Loss
@@ -43,7 +44,7 @@ class Recipe:
     # substitution
     request: Request = field(default_factory=Request)  # its seed is the recipe's
     plan: str = field(default="", metadata=INDIFFERENT)  # a plan file instead; it counts by its content
-    init: Literal["fresh", "project"] = "fresh"
+    init: Literal["fresh", "spectral", "project"] = "fresh"  # spectral: a dense draw, projected
     # optimisation
     epochs: int = 200
     batch_size: int = 128
@@ -51,6 +52,7 @@ class Recipe:
     label_smoothing: float = 0.0
     optimiser: OptimiserName = "sgd"
     learning_rate: float = 0.1
+    rates: Rates = "same"  # fan: each factor's by its own fan-in, for adamw
     schedule: Schedule = "step"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
@@ -58,6 +60,7 @@ class Recipe:
     momentum: float = 0.9  # of sgd
     nesterov: bool = False
     betas: tuple[float, ...] = (0.9, 0.999)  # of adamw
+    guide: float = 0.0  # the share of all steps over which dense companions of the stand-ins fade out
     clip: float = 0.0
     ema: float = 0.0
     # weight decay
@@ -223,6 +226,12 @@ def _check(recipe: Recipe) -> None:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, not in 0..1")
     if recipe.label_smoothing and recipe.loss != "cross_entropy":
         raise ValueError(f"label_smoothing is for the loss cross_entropy, not {recipe.loss}")
+    if not 0 <= recipe.guide <= 1:
+        raise ValueError(f"guide is {recipe.guide!r}, not in 0..1")
+    if recipe.guide and (recipe.ema or recipe.compile):
+        raise ValueError(f"guide does not go with {'ema' if recipe.ema else 'compile'}")
+    if recipe.rates == "fan" and recipe.optimiser != "adamw":
+        raise ValueError(f"rates 'fan' is for the optimiser adamw, not {recipe.optimiser}")
     if not 0 < recipe.rise < 1:
         raise ValueError(f"rise is {recipe.rise!r}, not between 0 and 1")
     if len(recipe.betas) != 2 or not all(0 <= beta < 1 for beta in recipe.betas):

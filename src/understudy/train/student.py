@@ -44,7 +44,7 @@ def make_student_plan(recipe: Recipe, classes: int, example: Tensor) -> Plan | N
 
 
 def make_student(recipe: Recipe, classes: int, plan: Plan | None, teacher: nn.Module | None) -> nn.Module:
-    """The network to train: dense, or substituted with fresh weights or with the teacher's, projected."""
+    """The network to train: dense, or substituted with fresh weights, its own or the teacher's, projected."""
     network = dense_network(recipe, classes, training=True)
     if plan is None:
         return network
@@ -55,7 +55,7 @@ def make_student(recipe: Recipe, classes: int, plan: Plan | None, teacher: nn.Mo
             network.load_state_dict(teacher.state_dict(), strict=not recipe.auxiliary)
         except RuntimeError as error:
             raise ValueError(f"the teacher's weights do not fit {recipe.network}: {error}") from error
-    return substitute(network, plan, init=recipe.init)
+    return substitute(network, plan, init="fresh" if recipe.init == "fresh" else "project")
 
 
 def check_outputs(network: nn.Module, data: DataSet) -> None:

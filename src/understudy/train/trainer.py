@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import math
@@ -12,9 +13,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from understudy.distil.attention import AttentionTransfer
-from understudy.distil.decay import weight_decay_groups
+from understudy.distil.decay import Policy
 from understudy.distil.distillation import distillation_loss
+from understudy.distil.frobenius import frobenius_decay
 from understudy.distil.frozen import call, first_tensor, frozen
+from understudy.distil.groups import parameter_groups
+from understudy.distil.guidance import SelfGuidance, fading
 from understudy.layers import stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
 
@@ -59,7 +63,8 @@ class Trainer:
         self.executions = [(layer, layer.execution) for _, layer in stand_ins(network)]
         for layer, _ in self.executions if not recipe.recompute else ():
             layer.execution = dataclasses.replace(layer.execution, recompute=False)
-        self.optimiser = job.optimiser or make_optimiser(recipe, _groups(recipe, network))
+        self.guidance = _guidance(job)
+        self.optimiser = job.optimiser or make_optimiser(recipe, _groups(recipe, network, self.guidance))
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
         self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "float16")
         self.teacher = None if job.teacher is None else _on(device, job.teacher)
@@ -89,6 +94,8 @@ class Trainer:
         factor = rate_factor(recipe, progress.epoch, progress.step, self.steps)
         for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
+        if self.guidance is not None:
+            self.guidance.share = fading(progress.step, recipe.guide * self.steps)
         torch.manual_seed(
             recipe.seed + (progress.step + 1) * 1_000_003
         )  # drop-path and dropout follow the step
@@ -112,7 +119,8 @@ class Trainer:
         self.scaler.scale(loss * share).backward()
         if recipe.clip:
             self.scaler.unscale_(self.optimiser)
-            nn.utils.clip_grad_norm_(self.network.parameters(), recipe.clip)
+            guides = [] if self.guidance is None else list(self.guidance.weights)
+            nn.utils.clip_grad_norm_([*self.network.parameters(), *guides], recipe.clip)
         self.scaler.step(self.optimiser)
         self.scaler.update()
         for key, value_now in self.network.state_dict().items() if recipe.ema else ():
@@ -147,6 +155,12 @@ class Trainer:
             loss = loss + looked
         if auxiliary is not None:
             loss = loss + recipe.auxiliary * target_loss(recipe.loss, auxiliary, y)
+        overrides = _overrides(recipe)
+        if "frobenius" in (recipe.decay, *overrides.values()):
+            penalty = frobenius_decay(
+                self.network, recipe.weight_decay, policy=recipe.decay, overrides=overrides
+            )
+            loss = loss + penalty.to(loss.device)
         return logits, loss
 
     def end(self, progress: Progress) -> Epoch:
@@ -166,6 +180,8 @@ class Trainer:
             layer.execution = execution
         if self.attention is not None:
             self.attention.close()
+        if self.guidance is not None:
+            self.guidance.close()
 
     def averaged(self) -> nn.Module:
         """The network to evaluate and to keep: the running average where there is one."""
@@ -182,11 +198,16 @@ class Trainer:
         tensors |= {f"average.{key}": value for key, value in self.average.items()}
         tensors |= {f"optimiser.{key}": value for key, value in memory.items()}
         state = {**dataclasses.asdict(progress), "scaler": self.scaler.state_dict(), "optimiser": numbers}
+        if self.guidance is not None:
+            memory, numbers = memory_of(self.optimiser, self.guidance.weights)
+            tensors |= {f"guide.{key}": value for key, value in self.guidance.weights.state_dict().items()}
+            tensors |= {f"guide_optimiser.{key}": value for key, value in memory.items()}
+            state["guide_optimiser"] = numbers
         return Checkpoint(tensors, state)
 
     def restore(self, checkpoint: Checkpoint) -> Progress:
         """Take up a checkpoint."""
-        part: dict[str, dict[str, Tensor]] = {"network": {}, "average": {}, "optimiser": {}}
+        part: dict[str, dict[str, Tensor]] = collections.defaultdict(dict)
         for key, tensor in checkpoint.tensors.items():
             kind, _, name = key.partition(".")
             part[kind][name] = tensor
@@ -195,21 +216,45 @@ class Trainer:
             kept.copy_(part["average"][key])
         state = dict(checkpoint.state)
         remember_(self.optimiser, self.network, part["optimiser"], state.pop("optimiser"))
+        if self.guidance is not None:
+            weights, memory = self.guidance.weights, part["guide_optimiser"]
+            weights.load_state_dict(part["guide"])
+            remember_(self.optimiser, weights, memory, state.pop("guide_optimiser"))
         self.scaler.load_state_dict(state.pop("scaler"))
         return Progress(**{field.name: state[field.name] for field in dataclasses.fields(Progress)})
 
 
-def _groups(recipe: Recipe, network: nn.Module) -> list[dict[str, Any]]:
-    """The parameters by their weight decay."""
-    overrides: Any = dict(item.split("=", 1) for item in recipe.decay_overrides)
-    return weight_decay_groups(
+def _guidance(job: Job) -> SelfGuidance | None:
+    """The dense companions that a recipe asks for; they are trained here, by one process."""
+    if not job.settings.guide:
+        return None
+    if job.optimiser is not None:
+        raise ValueError("guide needs an optimiser that the settings name: it trains the companions too")
+    if job.place.world_size > 1:
+        raise ValueError(f"guide is for one process, not {job.place.world_size}")
+    return SelfGuidance(job.model)
+
+
+def _groups(recipe: Recipe, network: nn.Module, guidance: SelfGuidance | None) -> list[dict[str, Any]]:
+    """The parameters by their weight decay and their learning rate; companions decay as dense layers do."""
+    guides = [] if guidance is None else list(guidance.weights)
+    beside = [{"params": guides, "weight_decay": recipe.weight_decay, "lr": recipe.learning_rate}]
+    groups = parameter_groups(
         network,
         recipe.weight_decay,
+        rates=recipe.rates,
+        learning_rate=recipe.learning_rate,
         policy=recipe.decay,
         scope=recipe.decay_scope,
-        overrides=overrides,
+        overrides=_overrides(recipe),
         decay_vectors=recipe.decay_vectors,
     )
+    return groups + (beside if guides else [])
+
+
+def _overrides(recipe: Recipe) -> dict[str, Policy]:
+    overrides: Any = dict(item.split("=", 1) for item in recipe.decay_overrides)
+    return dict(overrides)
 
 
 def _on(device: torch.device, teacher: nn.Module) -> nn.Module:

@@ -16,7 +16,7 @@ from .cosine import CosineTransform, real_fft_mult_adds, riffle
 from .metric import Metric
 from .numerics import clamp_knob
 from .orders import Order
-from .stages import State
+from .stages import State, result_type
 
 
 class Acdc(Transform):
@@ -29,6 +29,7 @@ class Acdc(Transform):
 
     name = "acdc"
     knob_name = "layers"
+    descends = True
     keeps_much = True  # the vectors on both sides of every diagonal
     is_for_auto = False  # its fit is the slowest of all, and on trained matrices the worst
     a: nn.Parameter  # (out + (L − 1)·N,): the outermost A, then the others
@@ -59,6 +60,11 @@ class Acdc(Transform):
         cropped = width - out_features  # entries that the outermost A does not have
         per_vector = knob * 2 * (real_fft_mult_adds(width) + twiddle + width) - cropped
         return (Order("layers", twiddle, per_vector),)
+
+    @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
+        """All are diagonals."""
+        return dict.fromkeys(cls.shapes(in_features, out_features, knob), 1)
 
     def stages(self, order: str) -> State:  # noqa: ARG002
         """All layers as one stage: the cosine transform has no plain matrix."""
@@ -132,8 +138,7 @@ class _Layers(NamedTuple):
         for a, d in reversed(self.diagonals):  # the last factor of the product acts first
             y = self.cosine.forward(d * self.cosine.inverse(riffle(y)))
             y = a * y[..., : a.shape[0]]
-        autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
-        return y.to(torch.get_autocast_dtype(x.device.type) if autocast else x.dtype)
+        return y.to(result_type(x))
 
     def columns(self, x: Tensor) -> Tensor:
         """The transforms run along the last axis, so the channels are put there."""

@@ -34,6 +34,8 @@ class Transform(nn.Module, abc.ABC):
     name: ClassVar[str]
     knob_name: ClassVar[str]
     options: ClassVar[dict[str, tuple[str, ...]]] = {}  # option → legal values, the default first
+    mult_adds_rise: ClassVar[bool] = True  # along the knobs; where not, plans for mult-adds leave some out
+    descends: ClassVar[bool] = False  # `project_` descends from where it is, and may miss the nearest W
     keeps_much: ClassVar[bool] = False  # a call keeps more for its backward pass than its input and W
     is_closed_form: ClassVar[bool] = False  # one decomposition tells what the fit at every knob loses
     is_for_auto: ClassVar[bool] = True  # may be taken by a plan that chooses a family for each layer
@@ -119,6 +121,15 @@ class Transform(nn.Module, abc.ABC):
     def ideal_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
         """Mult-adds a vector by the cheapest order, all that does not depend on the input done ahead."""
         return cls.executed_mult_adds(in_features, out_features, knob, 1 << MANY_BITS) >> MANY_BITS
+
+    @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
+        """By the name of a parameter, how many numbers one output of that factor sums.
+
+        As it is here, the columns of its matrices; a vector is a diagonal.
+        """
+        shapes = cls.shapes(in_features, out_features, knob)
+        return {name: shape[-1] if len(shape) > 1 else 1 for name, shape in shapes.items()}
 
     @classmethod
     def nearest_knob(cls, in_features: int, out_features: int, knob: int) -> int:

@@ -72,6 +72,11 @@ class Hashed(Transform):
         return ()
 
     @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:  # noqa: ARG003
+        """A weight stands in the matrix itself."""
+        return {"weight": in_features}
+
+    @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
         """A gather multiplies nothing."""
         return 0

@@ -24,6 +24,7 @@ class LowRank(Transform):
     name = "low_rank"
     knob_name = "rank"
     is_closed_form = True
+    is_for_auto = False  # `pivoted` holds the same matrices in less
     v: nn.Parameter  # (r, in)
     u: nn.Parameter  # (out, r)
 

@@ -14,26 +14,40 @@ def clamp_knob(knob: float, legal: Sequence[int]) -> int:
     return min(max(math.floor(knob), legal[0]), legal[-1])
 
 
+def divisors(n: int) -> list[int]:
+    """All divisors, rising."""
+    small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
+    return small + [n // k for k in reversed(small) if k * k != n]
+
+
+def nearest_divisor(n: int, wanted: float) -> int:
+    """The divisor of n that is nearest to `wanted` by ratio, of two as near the smaller."""
+    return min(divisors(n), key=lambda k: round(abs(math.log(k / wanted)), 9))
+
+
 def leading_directions(matrix: Tensor, rank: int) -> Tensor:
-    """Orthonormal columns that span the leading `rank` directions of a matrix's columns.
+    """Orthonormal columns that span the leading `rank` directions of a matrix's columns, (..., rows, rank).
 
     They are eigenvectors of the Gram matrix, in double precision: many times quicker than a full SVD.
     """
     precise = matrix.double()
-    vectors: Tensor = torch.linalg.eigh(precise @ precise.T).eigenvectors  # the last is the leading one
-    return vectors.flip(-1)[:, :rank].to(matrix.dtype)
+    vectors: Tensor = torch.linalg.eigh(precise @ precise.mT).eigenvectors  # the last is the leading one
+    return vectors.flip(-1)[..., :rank].to(matrix.dtype)
 
 
 def truncated_svd(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best `(left, right)` of a rank with left · right ≈ matrix; both carry √ of the singular values."""
-    if matrix.shape[0] > matrix.shape[1]:
-        right, left = truncated_svd(matrix.T, rank)
-        return left.T, right.T
+    """The best `(left, right)` of a rank with left · right ≈ matrix; both carry √ of the singular values.
+
+    Of a stack of matrices, (..., rows, columns), each is cut by itself.
+    """
+    if matrix.shape[-2] > matrix.shape[-1]:
+        right, left = truncated_svd(matrix.mT, rank)
+        return left.mT, right.mT
     precise = matrix.double()
     basis = leading_directions(precise, rank)
-    rest = basis.T @ precise
-    root = rest.norm(dim=1).sqrt().clamp(min=torch.finfo(torch.float64).tiny)
-    return (basis * root).to(matrix.dtype), (rest / root[:, None]).to(matrix.dtype)
+    rest = basis.mT @ precise
+    root = rest.norm(dim=-1).sqrt().clamp(min=torch.finfo(torch.float64).tiny)
+    return (basis * root[..., None, :]).to(matrix.dtype), (rest / root[..., None]).to(matrix.dtype)
 
 
 def balance_(*parameters: Tensor) -> None:

@@ -19,8 +19,10 @@ from .stages import Product, State
 class Pivoted(Transform):
     """W = P [I; A] V, rank r: V holds r rows of W, A makes the others of them, P puts all in their places.
 
-    Cost: r (in + out − r) parameters and as many mult-adds a vector: every matrix of rank r, with r² fewer
-    than two factors have. The places are `out` whole numbers, found by the fit and saved with the weights.
+    Cost: r (in + out − r) parameters and as many mult-adds a vector.
+
+    Every matrix of rank r is one of these, with r² fewer parameters than two factors have. The places are
+    `out` whole numbers, found by the fit and saved with the weights.
 
     The interpolative decomposition (Cheng, Gimbutas, Martinsson and Rokhlin, SIAM J. Sci. Comput. 2005); as a
     layer: Zhao, Zhang and Fang, "Pivoting Factorization", 2025 (arXiv 2501.19090).
@@ -29,6 +31,7 @@ class Pivoted(Transform):
     name = "pivoted"
     knob_name = "rank"
     is_closed_form = True
+    mult_adds_rise = False  # with the rank the rows that have to be formed get fewer
     v: nn.Parameter  # (r, in)
     a: nn.Parameter  # (out − r, r)
     places: Tensor  # (out,): where in [I; A] V each row of W is

@@ -16,12 +16,19 @@ from understudy._util.nearest import hint
 
 from .acdc import Acdc
 from .base import Transform
+from .blast import Blast
+from .block_circulant import BlockCirculant
+from .btt import Btt
 from .dense import Dense
 from .hashed import Hashed
+from .kronecker import Kronecker
+from .ldr import Ldr
 from .low_rank import LowRank
+from .low_rank_sparse import LowRankSparse
 from .pivoted import Pivoted
 from .shuffle import Shuffle
 from .tensor_train import TensorTrain
+from .toeplitz_like import ToeplitzLike
 from .tucker import Tucker
 
 ENTRY_POINTS = "understudy.transforms"
@@ -29,7 +36,10 @@ T = TypeVar("T", bound=type[Transform])
 
 _REGISTERED: dict[str, type[Transform]] = {
     transform.name: transform
-    for transform in (Dense, LowRank, TensorTrain, Tucker, Acdc, Hashed, Shuffle, Pivoted)
+    for transform in (
+        *(Dense, LowRank, TensorTrain, Tucker, Acdc, Hashed, Shuffle),  # of the paper, in its order
+        *(Btt, Kronecker, BlockCirculant, ToeplitzLike, Ldr, Blast, LowRankSparse, Pivoted),
+    )
 }
 _BROKEN: dict[str, str] = {}  # the name of an entry point that failed → whose it is, and why
 _LOADED: list[str] = []  # the group of entry points, once it has been looked at

@@ -85,6 +85,20 @@ class Blocks(NamedTuple):
         return out.reshape(batch, groups * rows, positions)
 
 
+class Scale(NamedTuple):
+    """A diagonal matrix: every channel times a number of its own."""
+
+    weight: Tensor  # (channels,)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The channels are the last axis."""
+        return (x * self.weight).to(result_type(x))
+
+    def columns(self, x: Tensor) -> Tensor:
+        """The channels are the axis before the last."""
+        return (x * self.weight[:, None]).to(result_type(x))
+
+
 class Permute(NamedTuple):
     """Channels seen as an array of `sizes`, its axes put in another order: it moves, and computes nothing."""
 
@@ -102,6 +116,18 @@ class Permute(NamedTuple):
         moved = x.reshape(batch, *self.sizes, positions)
         moved = moved.permute(0, *(1 + axis for axis in self.axes), 1 + len(self.sizes))
         return moved.reshape(batch, channels, positions)
+
+
+def columns_by_rows(stage: Stage, x: Tensor) -> Tensor:
+    """`columns` of a stage that runs along the last axis: the channels are put there."""
+    batch, channels, positions = x.shape
+    return stage.rows(x.mT.reshape(-1, channels)).reshape(batch, positions, -1).mT
+
+
+def result_type(x: Tensor) -> torch.dtype:
+    """What a stage that computes in a precision of its own returns: the input's type, or that of autocast."""
+    autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
+    return torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
 
 
 def is_plain(stage: Stage) -> bool:

@@ -42,6 +42,13 @@ class TensorTrain(ThreeWay):
         return {"out_factor": (a, p), "core": (b, p, c, q), "in_factor": (q, d)}
 
     @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
+        """Of the plain matrices that run in turn."""
+        c, d = split(in_features, out_features)[2:]
+        p, q = cls.outer_ranks(in_features, out_features, knob)
+        return {"out_factor": p, "core": c * q, "in_factor": d}
+
+    @classmethod
     def middle_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
         """M is stored as it is used."""
         return 0

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .base import Transform
+from .numerics import divisors
 from .orders import Order
 from .stages import Product, State
 
@@ -29,11 +30,6 @@ class Dimensions(NamedTuple):
     b: int
     c: int
     d: int
-
-
-def _divisors(n: int) -> list[int]:
-    small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
-    return small + [n // k for k in reversed(small) if k * k != n]
 
 
 _SPLITS: dict[tuple[int, int], Dimensions] = {}  # a plain memo: torch.compile traces through it
@@ -54,7 +50,7 @@ def _best_split(in_features: int, out_features: int) -> Dimensions:
         sizes = (out_features // b, b * c, in_features // c)
         return round(sum((math.log(size) - third) ** 2 for size in sizes), 9), b, c
 
-    _, b, c = min(unevenness(b, c) for b in _divisors(out_features) for c in _divisors(in_features))
+    _, b, c = min(unevenness(b, c) for b in divisors(out_features) for c in divisors(in_features))
     return Dimensions(out_features // b, b, c, in_features // c)
 
 

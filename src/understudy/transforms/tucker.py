@@ -72,6 +72,13 @@ class Tucker(ThreeWay):
         return {"out_factor": (a, p), "core": (p, m, q), "middle_factor": (b * c, m), "in_factor": (q, d)}
 
     @classmethod
+    def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
+        """Of the factors that run in turn, the core before the middle one."""
+        c, d = split(in_features, out_features)[2:]
+        p, m, q = cls.ranks(in_features, out_features, knob)
+        return {"out_factor": p, "core": q, "middle_factor": c * m, "in_factor": d}
+
+    @classmethod
     def middle_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
         """The core times its middle factor."""
         p, m, q = cls.ranks(in_features, out_features, knob)

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from understudy._util.text_tables import Shown, Table, table
+from understudy.layers.dense import the_dense_map
 from understudy.layers.replacement import Way
 from understudy.students.file import HEADER_KEY, write_tensors
 from understudy.transforms import LowRank, Transform
@@ -98,7 +99,7 @@ class Calibration(Shown):
         metric = self.metric(path)
         if metric is None:
             return [0.0] * len(knobs)
-        matrix = layer.get_parameter("weight").detach().double().flatten(1)
+        matrix = the_dense_map(layer).matrix.detach().double()
         probes = list(knobs) if transform is LowRank else _spread(knobs)
         key = (path, transform.name, way, tuple(probes), tuple(sorted(options.items())))
         if key not in self._known:

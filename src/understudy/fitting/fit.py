@@ -6,14 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from understudy.layers import Conv, Layer, Linear, SeparableConv
+from understudy.layers.dense import the_dense_map
 from understudy.students.substitute import separate
 from understudy.transforms.metric import Metric
 
 
 def dense_matrix(layer: nn.Module) -> Tensor:
     """The weight of a dense layer or a stand-in as a matrix out × in·taps, in float64."""
-    weight = layer.weight if isinstance(layer, Layer) else layer.get_parameter("weight")
-    return weight.detach().double().flatten(1)
+    matrix = layer.matrix() if isinstance(layer, Layer) else the_dense_map(layer).matrix
+    return matrix.detach().double()
 
 
 @torch.no_grad()
@@ -26,7 +27,7 @@ def fit_matrix_(layer: nn.Module, matrix: Tensor, metric: Metric | None) -> Tens
         layer.depthwise.weight.copy_(depthwise)
         layer.transform.fit_(pointwise, None if metric is None else _through(metric, depthwise.flatten(1)))
     else:
-        weight = layer.get_parameter("weight")
+        weight = the_dense_map(layer).weight
         weight.copy_(matrix.reshape(weight.shape))
     return dense_matrix(layer)
 

@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from understudy.layers.dense import DenseMap, the_dense_map
 from understudy.transforms.metric import Metric
 
 from .calibrate import POSITIONS, real_rows
-from .fit import dense_matrix, fit_matrix_
+from .fit import fit_matrix_
 from .inputs import Batch
 from .lockstep import lockstep
 from .moments import Moments
-from .rows import Dense, input_rows, sample_positions
+from .rows import input_rows, sample_positions
 from .shifts import Shift
 
 RIDGE = 1e-3  # λ, of the mean eigenvalue
@@ -51,9 +52,8 @@ class Refit:
         lockstep(self.original, self.student, self.batch, paths, visit)
 
     def _fit_(self, path: str, x: Tensor, mine: Tensor, generator: torch.Generator) -> None:
-        dense = self.original.get_submodule(path)
-        assert isinstance(dense, nn.Linear | nn.Conv1d | nn.Conv2d)
-        weight, shift = dense_matrix(dense), self.shifts[path]
+        dense = the_dense_map(self.original.get_submodule(path))
+        weight, shift = dense.matrix.detach().double(), self.shifts[path]
         moments = self._moments(dense, x, mine, generator)
         if shift.exists:
             seen, cross = moments.covariance, moments.cross
@@ -67,9 +67,9 @@ class Refit:
             constant = moments.target_mean - fitted @ moments.mean
             shift.set_(self.student, self.original, path, constant)
 
-    def _moments(self, dense: Dense, x: Tensor, mine: Tensor, generator: torch.Generator) -> Moments:
+    def _moments(self, dense: DenseMap, x: Tensor, mine: Tensor, generator: torch.Generator) -> Moments:
         """Of the student's input, with the original's output as target."""
-        weight = dense.weight.detach().flatten(1)
+        weight = dense.matrix.detach()
         found = Moments(weight.shape[1], weight.shape[0])
         mask = self.batch.mask
         for start in range(0, len(x), _CHUNK):

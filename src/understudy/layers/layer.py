@@ -34,6 +34,10 @@ class Layer(nn.Module, abc.ABC):
     def weight(self) -> Tensor:
         """The dense weight, formed from the factors; gradients flow through it."""
 
+    def matrix(self) -> Tensor:
+        """The dense weight as a matrix out × in·taps, however the layer it stands for stores it."""
+        return self.weight.flatten(1)
+
     @abc.abstractmethod
     def positions(self, x: Tensor) -> int:
         """How many vectors the transform meets in a call on `x`."""

@@ -13,8 +13,8 @@ from torch import nn
 from understudy.transforms import Transform, get_transform
 
 from .conv import Conv
+from .dense import Kind, Shell, the_dense_map
 from .execution import DEFAULT, Execution
-from .geometry import Geometry
 from .layer import Layer
 from .linear import Linear
 from .separable import SeparableConv
@@ -22,7 +22,6 @@ from .separable import SeparableConv
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Kind = Literal["linear", "conv1d", "conv2d", "other"]
 Way = Literal["pointwise", "separable", "unfolded"]
 
 
@@ -94,16 +93,17 @@ class Replacement:
         Without `draw` nothing is drawn and all memory is as it was found: for weights that come from a file.
         """
         assert self.spec is not None
+        found = the_dense_map(dense)
         weight = dense.get_parameter("weight")
         device = weight.device if draw else torch.device("meta")
         transform = self.spec.build(self.matrix_in_features, self.out_features, device, weight.dtype)
-        bias = dense._parameters.get("bias")
+        bias, geometry = found.bias, found.geometry
         layer: Layer
-        if isinstance(dense, nn.Conv1d | nn.Conv2d):
+        if geometry is not None:
             wrap = SeparableConv if self.way == "separable" else Conv
-            layer = wrap(transform, Geometry.of(dense), bias)
+            layer = wrap(transform, geometry, bias)
         else:
-            layer = Linear(transform, bias)
+            layer = Linear(transform, bias, Shell.of(found))
         layer.execution = self.execution
         for parameter in layer.parameters():
             parameter.requires_grad_(weight.requires_grad)

@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from understudy._util.nearest import hint
+from understudy.layers.dense import the_dense_map
 from understudy.layers.layer import Layer, stand_ins
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
+from understudy.planning.obstacles import kind_of, obstacle, weight_owners
 from understudy.planning.plan import Plan
-from understudy.planning.sites import kind_of, obstacle, weight_owners
 from understudy.transforms import known_transforms
 
 from .pretrained import guard_
@@ -124,7 +125,7 @@ def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[in
     reason = obstacle(layer.path, module, owners)
     if reason is not None:
         return f"{layer.path!r}: {reason}"
-    weight = module.get_parameter("weight")
+    weight = the_dense_map(module).weight
     planned = (layer.out_features, layer.in_features, *layer.kernel)
     if kind_of(module) != layer.kind or tuple(weight.shape) != planned:
         found = f"a {kind_of(module)} with weight {tuple(weight.shape)}"
@@ -142,7 +143,7 @@ def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None
 @torch.no_grad()
 def _build(planned: Replacement, module: nn.Module, init: Init) -> Layer:
     layer = planned.build(module, draw=init != "none")
-    weight = module.get_parameter("weight")
+    weight = the_dense_map(module).weight
     if not weight.is_meta and init != "none":
         precise = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
         _initialise_(layer, precise, init)

@@ -163,8 +163,6 @@ def legacy_weight_norm(module: nn.Module) -> nn.Module:
         (nn.Conv2d(4, 4, 3, groups=4), "already depthwise"),
         (nn.Conv2d(4, 8, 3, groups=4), "already depthwise"),
         (nn.Conv1d(4, 4, 3, groups=4), "already depthwise"),
-        (nn.Conv2d(4, 8, 3, groups=2), "grouped (2 groups)"),
-        (nn.Conv1d(4, 8, 3, groups=2), "grouped (2 groups)"),
         (nn.Embedding(4, 4), "embedding"),
         (nn.EmbeddingBag(4, 4), "embedding"),
         (nn.MultiheadAttention(4, 2), "its out_proj is a site"),

@@ -103,8 +103,8 @@ class _Tracer(TorchDispatchMode):
                 module.__class__ = self._watched(path, type(module))
         for path, layer in stand_ins(network):
             self.layer_of |= {part: path for part, _ in layer.named_modules(prefix=path)}
-            form = self._owned(path, layer, layer.transform.matrix)
-            setattr(layer.transform, "matrix", form)  # noqa: B010 a parent may read the weight instead of calling
+            for transform in layer.transforms:  # a parent may read the weight instead of calling
+                setattr(transform, "matrix", self._owned(path, layer, transform.matrix))  # noqa: B010
 
     def _watched(self, path: str, kind: type[nn.Module]) -> type[nn.Module]:
         """The class of a module of the traced copy, noting each time another module reads its weight."""

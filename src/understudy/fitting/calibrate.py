@@ -59,24 +59,29 @@ def calibrate(
     twin = copy.deepcopy(model).eval().requires_grad_(False)
     layers = dense_layers(twin, survey)
     groups = _groups(layers, parse_count(memory))
-    found: dict[str, Moments] = {}
+    found: dict[str, list[Moments]] = {}
     for number, group in enumerate(groups):
         watch("looking at the inputs of the layers", number, len(groups))
         found |= _input_moments(twin, group, batches, positions, seed)
     for path, moments in found.items():
-        if not moments.is_finite():
+        if not all(group.is_finite() for group in moments):
             raise DataError(f"the input of {path!r} holds NaN or infinity on these data")
     gram: dict[str, Tensor] = {}
     if gradients:
         watch("looking at what their outputs are worth", len(groups), len(groups))
         gram = _output_gradients(twin, layers, batches, seed, output_of)
     seen = {
-        path: SiteMoments(moments.count, moments.mean, moments.covariance, gram.get(path))
-        for path, moments in found.items()
-        if moments.count
+        path: _site_moments(moments, gram.get(path)) for path, moments in found.items() if moments[0].count
     }
     idle = tuple(path for path in layers if path not in seen)
     return Calibration(type(model).__name__, sum(batch.size for batch in batches), seen, idle)
+
+
+def _site_moments(groups: list[Moments], gradient: Tensor | None) -> SiteMoments:
+    """What the groups of one layer saw, as one record."""
+    covariance = torch.stack([moments.covariance for moments in groups])
+    mean = torch.cat([moments.mean for moments in groups])
+    return SiteMoments(groups[0].count, mean, covariance if len(groups) > 1 else covariance[0], gradient)
 
 
 def dense_layers(model: nn.Module, survey: Sites) -> dict[str, DenseMap]:
@@ -89,7 +94,7 @@ def _groups(layers: dict[str, DenseMap], memory: int) -> list[dict[str, DenseMap
     groups: list[dict[str, DenseMap]] = [{}]
     used = 0
     for path, layer in layers.items():
-        size = 8 * layer.matrix.shape[1] ** 2
+        size = 8 * layer.groups * layer.matrix.shape[1] ** 2
         if size > memory:
             raise DataError(f"the moments of {path!r} take {size:,} bytes, more than the {memory:,} allowed")
         if used + size > memory:
@@ -107,14 +112,19 @@ def _input_moments(
     batches: list[Batch],
     positions: int,
     seed: int,
-) -> dict[str, Moments]:
+) -> dict[str, list[Moments]]:
+    """Of the input of every layer, group by group."""
     generator = torch.Generator().manual_seed(seed)
-    found = {path: Moments(layer.matrix.shape[1]) for path, layer in layers.items()}
+    found = {
+        path: [Moments(layer.matrix.shape[1]) for _ in range(layer.groups)] for path, layer in layers.items()
+    }
     mask: Tensor | None = None
 
     def look(path: str, layer: DenseMap, x: Tensor, _: Tensor) -> None:
         where = sample_positions(layer, x, positions, generator)
-        found[path].add(real_rows(input_rows(layer, x, where), mask, where))
+        rows = real_rows(input_rows(layer, x, where), mask, where)
+        for moments, own in zip(found[path], rows.chunk(layer.groups, dim=1), strict=True):
+            moments.add(own)
 
     with watching(layers, look):
         for batch in batches:

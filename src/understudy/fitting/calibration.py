@@ -36,13 +36,25 @@ class SiteMoments:
 
     count: int  # vectors
     mean: Tensor  # (in·taps,)
-    covariance: Tensor  # Σ, (in·taps, in·taps)
+    covariance: Tensor  # Σ, (in·taps, in·taps); of a grouped convolution that of each group, one on another
     gradient: Tensor | None = None  # G, (out, out)
 
     @property
     def is_short(self) -> bool:
         """Whether there were fewer vectors than dimensions, so that Σ must be regularised."""
-        return self.count <= len(self.mean)
+        return self.count <= self.covariance.shape[-1]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """How much an error of the weight matters: one metric, or one for every group."""
+        blocks = self.covariance.reshape(-1, *self.covariance.shape[-2:])
+        if self.gradient is None:
+            return tuple(map(Metric.of, blocks))
+        out = len(self.gradient) // len(blocks)
+        slices = [slice(start, start + out) for start in range(0, len(self.gradient), out)]
+        return tuple(
+            Metric.of(block, self.gradient[own, own]) for block, own in zip(blocks, slices, strict=True)
+        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -65,7 +77,7 @@ class Calibration(Shown):
         rows = []
         for path, seen in self.layers.items():
             values = torch.linalg.eigvalsh(seen.covariance).clamp(min=0)
-            effective = float(values.sum() ** 2 / values.square().sum().clamp(min=1e-300))
+            effective = float((values.sum(-1) ** 2 / values.square().sum(-1).clamp(min=1e-300)).sum())
             note = "fewer vectors than dimensions: regularised" if seen.is_short else ""
             rows.append((path, f"{seen.count:,}", str(len(seen.mean)), f"{effective:.1f}", note))
         rows += [(path, "0", "", "", "never ran on the data: fitted plainly") for path in self.idle]
@@ -77,10 +89,10 @@ class Calibration(Shown):
             yielding=("note",),
         )
 
-    def metric(self, path: str) -> Metric | None:
-        """How much an error of a layer's weight matters; None for a layer that never ran."""
+    def metrics(self, path: str) -> tuple[Metric, ...] | None:
+        """How much an error of a layer's weight matters, group by group; None for one that never ran."""
         seen = self.layers.get(path)
-        return None if seen is None else Metric.of(seen.covariance, seen.gradient)
+        return None if seen is None else seen.metrics
 
     def losses(
         self,
@@ -96,16 +108,20 @@ class Calibration(Shown):
         Between a few knobs that are fitted the loss is taken to be a power of the parameters. A layer that
         never ran loses nothing by any knob.
         """
-        metric = self.metric(path)
-        if metric is None:
+        metrics = self.metrics(path)
+        if metrics is None:
             return [0.0] * len(knobs)
-        matrix = the_dense_map(layer).matrix.detach().double()
+        matrices = the_dense_map(layer).matrix.detach().double().chunk(len(metrics))  # a group each
         probes = list(knobs) if transform is LowRank else _spread(knobs)
         key = (path, transform.name, way, tuple(probes), tuple(sorted(options.items())))
         if key not in self._known:
-            found = transform.fit_losses(matrix, metric, probes, **options)
+            each = [
+                transform.fit_losses(matrix, metric, probes, **options)
+                for matrix, metric in zip(matrices, metrics, strict=True)
+            ]
+            found = [sum(losses) for losses in zip(*each, strict=True)]
             self._known[key] = [min(found[: place + 1]) for place in range(len(found))]
-        out_features, in_features = matrix.shape
+        out_features, in_features = matrices[0].shape
         costs = [transform.params(in_features, out_features, knob) for knob in knobs]
         at = [transform.params(in_features, out_features, knob) for knob in probes]
         return _interpolated(costs, at, self._known[key])

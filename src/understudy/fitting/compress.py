@@ -22,7 +22,7 @@ from understudy.students.substitute import substitute
 
 from .calibrate import SAMPLES, Watch, calibrate, run
 from .calibration import Calibration
-from .fit import dense_matrix, fit_matrix_
+from .fit import dense_matrix, fit_matrix_, times
 from .inputs import Batch, OutputOf, first_sample, held_back, joined, read_batches
 from .sequential import Refit
 from .shifts import Shift, find_shifts
@@ -216,10 +216,10 @@ def _fitted(
             continue
         dense = original.get_submodule(layer.path)
         weight = dense_matrix(dense)
-        made = fit_matrix_(fitted.get_submodule(layer.path), weight, known.metric(layer.path))
+        made = fit_matrix_(fitted.get_submodule(layer.path), weight, known.metrics(layer.path))
         if shifts[layer.path].exists:
             bias = dense._parameters.get("bias")
-            constant = (weight - made) @ seen.mean + (0 if bias is None else bias.detach().double())
+            constant = times(weight - made, seen.mean) + (0 if bias is None else bias.detach().double())
             shifts[layer.path].set_(fitted, original, layer.path, constant)
     return fitted
 

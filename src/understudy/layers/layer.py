@@ -30,6 +30,11 @@ class Layer(nn.Module, abc.ABC):
     _execution: Execution = DEFAULT
 
     @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """All its transforms: one, or one for every group of a grouped convolution."""
+        return (self.transform,)
+
+    @property
     @abc.abstractmethod
     def weight(self) -> Tensor:
         """The dense weight, formed from the factors; gradients flow through it."""

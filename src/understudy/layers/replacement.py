@@ -15,6 +15,7 @@ from understudy.transforms import Transform, get_transform
 from .conv import Conv
 from .dense import Kind, Shell, the_dense_map
 from .execution import DEFAULT, Execution
+from .grouped import GroupedConv
 from .layer import Layer
 from .linear import Linear
 from .separable import SeparableConv
@@ -57,11 +58,12 @@ class Replacement:
     way: Way
     spec: Spec | None  # None: left dense
     execution: Execution = dataclasses.field(default=DEFAULT, kw_only=True)
+    groups: int = dataclasses.field(default=1, kw_only=True)  # each with a structured matrix of its own
 
     @property
     def matrix_in_features(self) -> int:
-        """Columns of the structured matrix."""
-        return matrix_in_features(self.way, self.in_features, self.kernel)
+        """Columns of the structured matrix, of one group."""
+        return matrix_in_features(self.way, self.in_features // self.groups, self.kernel)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -77,15 +79,18 @@ class Replacement:
         kind: Kind = "linear"
         way: Way = "pointwise"
         kernel: tuple[int, ...] = ()
-        in_features = transform.in_features
-        if isinstance(layer, Conv | SeparableConv):
+        in_features, groups = transform.in_features, len(layer.transforms)
+        if isinstance(layer, Conv | SeparableConv | GroupedConv):
             kernel, in_features = layer.geometry.kernel, layer.in_channels
             kind = "conv1d" if layer.geometry.dims == 1 else "conv2d"
             if layer.geometry.area > 1:
-                way = "separable" if isinstance(layer, SeparableConv) else "unfolded"
+                inner = layer.convs[0] if isinstance(layer, GroupedConv) else layer
+                way = "separable" if isinstance(inner, SeparableConv) else "unfolded"
         spec = Spec(transform.name, transform.knob, transform.seed, transform.spec_options())
-        out_features, execution = transform.out_features, layer.execution
-        return cls(path, kind, in_features, out_features, kernel, way, spec, execution=execution)
+        out_features, execution = groups * transform.out_features, layer.execution
+        return cls(
+            path, kind, in_features, out_features, kernel, way, spec, execution=execution, groups=groups
+        )
 
     def build(self, dense: nn.Module, *, draw: bool = True) -> Layer:
         """A layer for the place of `dense`, with its geometry, its bias and its device.
@@ -96,14 +101,22 @@ class Replacement:
         found = the_dense_map(dense)
         weight = dense.get_parameter("weight")
         device = weight.device if draw else torch.device("meta")
-        transform = self.spec.build(self.matrix_in_features, self.out_features, device, weight.dtype)
+        specs = [
+            dataclasses.replace(self.spec, seed=self.spec.seed + 2 * group) for group in range(self.groups)
+        ]
+        transforms = [
+            spec.build(self.matrix_in_features, self.out_features // self.groups, device, weight.dtype)
+            for spec in specs  # taps are drawn from the seed between two groups
+        ]
         bias, geometry = found.bias, found.geometry
+        wrap = SeparableConv if self.way == "separable" else Conv
         layer: Layer
-        if geometry is not None:
-            wrap = SeparableConv if self.way == "separable" else Conv
-            layer = wrap(transform, geometry, bias)
+        if geometry is None:
+            layer = Linear(transforms[0], bias, Shell.of(found))
+        elif self.groups > 1:
+            layer = GroupedConv([wrap(transform, geometry) for transform in transforms], bias)
         else:
-            layer = Linear(transform, bias, Shell.of(found))
+            layer = wrap(transforms[0], geometry, bias)
         layer.execution = self.execution
         for parameter in layer.parameters():
             parameter.requires_grad_(weight.requires_grad)

@@ -56,9 +56,8 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
         others = [owner or "the network itself" for owner in owners[id(parameter)] if owner != path]
         if others:
             return f"its {name} is shared with {others[0]}"
-    if isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups > 1:
-        depthwise = module.groups == module.in_channels
-        return "already depthwise" if depthwise else f"grouped ({module.groups} groups)"
+    if isinstance(module, nn.Conv1d | nn.Conv2d) and 1 < module.groups == module.in_channels:
+        return "already depthwise"
     return None
 
 

@@ -38,6 +38,7 @@ class Site:
     weight_reads: int  # uses of the weight by another module, as nn.MultiheadAttention does with its out_proj
     mult_adds: int | None
     skip: str | None
+    groups: int = 1  # of a convolution
 
     @property
     def area(self) -> int:
@@ -47,7 +48,7 @@ class Site:
     @property
     def shape(self) -> str:
         """`3×3 160 → 320` or `512 → 10`."""
-        return format_shape(self.kernel, self.in_features, self.out_features)
+        return format_shape(self.kernel, self.in_features, self.out_features, self.groups)
 
     def matches(self, pattern: str) -> bool:
         """Whether a pattern names the module, a module that holds it, or its type."""
@@ -191,6 +192,7 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
         weight_reads=record.weight_reads[path] if record else 0,
         mult_adds=record.mult_adds[path] if record else None,
         skip=skip,
+        groups=module.groups if isinstance(module, nn.Conv1d | nn.Conv2d) else 1,
     )
 
 

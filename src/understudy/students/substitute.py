@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from understudy._util.nearest import hint
 from understudy.layers.dense import the_dense_map
+from understudy.layers.grouped import GroupedConv
 from understudy.layers.layer import Layer, stand_ins
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
-from understudy.planning.obstacles import kind_of, obstacle, weight_owners
+from understudy.planning.obstacles import obstacle, weight_owners
 from understudy.planning.plan import Plan
 from understudy.transforms import known_transforms
 
@@ -82,8 +83,8 @@ def merge(model: nn.Module) -> nn.Module:
     made: dict[int, nn.Module] = {}
     for _, layer in stand_ins(model):
         plain = layer.merged()
-        trained = any(parameter.requires_grad for parameter in layer.transform.parameters())
-        plain.get_parameter("weight").requires_grad_(trained)
+        trained = [parameter for transform in layer.transforms for parameter in transform.parameters()]
+        plain.get_parameter("weight").requires_grad_(any(parameter.requires_grad for parameter in trained))
         made[id(layer)] = _adopt(layer, plain)
     return settle_(exchange(model, made))
 
@@ -125,12 +126,16 @@ def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[in
     reason = obstacle(layer.path, module, owners)
     if reason is not None:
         return f"{layer.path!r}: {reason}"
-    weight = the_dense_map(module).weight
-    planned = (layer.out_features, layer.in_features, *layer.kernel)
-    if kind_of(module) != layer.kind or tuple(weight.shape) != planned:
-        found = f"a {kind_of(module)} with weight {tuple(weight.shape)}"
-        return f"{layer.path!r} is {found}, not a {layer.kind} with {planned}"
+    dense = the_dense_map(module)
+    planned = (layer.out_features, layer.in_features // layer.groups, *layer.kernel)
+    if (dense.kind, dense.groups, tuple(dense.weight.shape)) != (layer.kind, layer.groups, planned):
+        found = f"a {dense.kind} with weight {tuple(dense.weight.shape)}{_in_groups(dense.groups)}"
+        return f"{layer.path!r} is {found}, not a {layer.kind} with {planned}{_in_groups(layer.groups)}"
     return None
+
+
+def _in_groups(groups: int) -> str:
+    return f" in {groups} groups" if groups > 1 else ""
 
 
 def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None:
@@ -153,6 +158,10 @@ def _build(planned: Replacement, module: nn.Module, init: Init) -> Layer:
 
 def _initialise_(layer: Layer, weight: Tensor, init: Init) -> None:
     """Give a layer the weights that `init` asks for, from the dense weight it replaces."""
+    if isinstance(layer, GroupedConv):
+        for part, rows in zip(layer.convs, weight.chunk(layer.groups), strict=True):
+            _initialise_(part, rows, init)
+        return
     std = float(weight.square().mean().sqrt())
     if isinstance(layer, SeparableConv):
         if init == "project":

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from understudy._util.quantities import parse_count
 from understudy.layers.dense import DenseMap, the_dense_map
+from understudy.layers.opening import opened
 from understudy.planning.sites import Include, Sites, sites
 
 from .calibration import Calibration, SiteMoments
@@ -56,7 +57,7 @@ def calibrate(
     """
     survey = sites(model, include=include, exclude=exclude)
     batches = read_batches(data, samples)
-    twin = copy.deepcopy(model).eval().requires_grad_(False)
+    twin = opened(copy.deepcopy(model)).eval().requires_grad_(False)
     layers = dense_layers(twin, survey)
     groups = _groups(layers, parse_count(memory))
     found: dict[str, list[Moments]] = {}

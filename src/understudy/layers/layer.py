@@ -1,7 +1,7 @@
 """What every stand-in is: a transform, a bias, and an execution that says how it runs.
 
 Each has `weight`, the dense weight it stands for, formed on demand: code that reads a layer's weight
-instead of calling the layer (as nn.MultiheadAttention does with its out_proj) still gets the right one.
+instead of calling the layer (as torchvision's Swin does with its projections) still gets the right one.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from torch.nn.parameter import is_lazy
 from understudy.layers.alike import computes_as
 from understudy.layers.dense import Kind, dense_map
 from understudy.layers.layer import Layer
+from understudy.layers.opening import why_closed
 
 _METHODS = ("forward", "_conv_forward")
 
@@ -36,7 +37,7 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return "an embedding looks rows up and multiplies nothing"
     if isinstance(module, nn.MultiheadAttention):
-        return "keeps its projections as bare parameters, not as modules (its out_proj is a site)"
+        return why_closed(module) or _sharing(path, module, owners)
     dense = dense_map(module)
     if dense is None:
         return f"{type(module).__module__}.{type(module).__name__} is not torch's Linear, Conv1d or Conv2d"
@@ -52,12 +53,20 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
         return f"its weight is {weight.dtype}, not floating point"
     if not _computes_as_torch(module, dense.parent):
         return f"{type(module).__name__} computes in its own way"
-    for name, parameter in module.named_parameters():
+    sharing = _sharing(path, module, owners)
+    if sharing is not None:
+        return sharing
+    if isinstance(module, nn.Conv1d | nn.Conv2d) and 1 < module.groups == module.in_channels:
+        return "already depthwise"
+    return None
+
+
+def _sharing(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str | None:
+    """Which parameter of its own a module shares with which other module, if any."""
+    for name, parameter in module.named_parameters(recurse=False):
         others = [owner or "the network itself" for owner in owners[id(parameter)] if owner != path]
         if others:
             return f"its {name} is shared with {others[0]}"
-    if isinstance(module, nn.Conv1d | nn.Conv2d) and 1 < module.groups == module.in_channels:
-        return "already depthwise"
     return None
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from understudy._util.quantities import format_count
 from understudy.counting.trace import Example
+from understudy.layers.opening import opened
 from understudy.layers.replacement import Way
 from understudy.transforms import get_transform
 
@@ -96,7 +97,7 @@ def plan(
     if calibration is not None:
         if not isinstance(model, nn.Module):
             raise TypeError("a plan with a calibration needs the trained network itself, not its sites")
-        return _Planner(survey, whole, _Knowledge(model, calibration)).plan()
+        return _Planner(survey, whole, _Knowledge(opened(model), calibration)).plan()
     return _Planner(survey, whole).plan()
 
 

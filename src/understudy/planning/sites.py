@@ -15,8 +15,10 @@ from understudy._util.nearest import nearest
 from understudy._util.quantities import format_count, format_shape
 from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example, Trace, trace
+from understudy.layers.attention import Attention
 from understudy.layers.dense import Kind, dense_map
 from understudy.layers.layer import Layer
+from understudy.layers.opening import opened
 
 from .obstacles import kind_of, obstacle, weight_owners
 
@@ -35,7 +37,7 @@ class Site:
     kernel: tuple[int, ...]
     params: int  # of the weight, without the bias
     positions: tuple[int, ...] | None  # output vectors of each call; None without an example
-    weight_reads: int  # uses of the weight by another module, as nn.MultiheadAttention does with its out_proj
+    weight_reads: int  # uses of the weight by another module, as torchvision's Swin does
     mult_adds: int | None
     skip: str | None
     groups: int = 1  # of a convolution
@@ -127,8 +129,9 @@ def sites(
 ) -> Sites:
     """List every module with a weight matrix and whether it will be substituted. The model is not changed.
 
-    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, but for the first convolution and the last layer,
-    in the order in which they run on the `example` or, without one, are registered.
+    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, what computes the same, and the projections of
+    nn.MultiheadAttention (its q_proj, k_proj, v_proj and out_proj), but for the first convolution and the
+    last layer, in the order in which they run on the `example` or, without one, are registered.
     `include` names what is wanted instead, `exclude` what is not: glob patterns on module paths ("layer1",
     "*.conv2") and type names ("Linear"); `include` may also be a function of a Site. With an `example`, an
     input or its shape, the mult-adds of each site are counted.
@@ -139,11 +142,12 @@ def sites(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}, not a torch.nn.Module")
-    record = trace(model, example, meta=meta) if example is not None else None
-    owners = weight_owners(model)
+    network = opened(model)  # the projections of an attention are layers
+    record = trace(network, example, meta=meta) if example is not None else None
+    owners = weight_owners(network)
     parts: set[nn.Module] = set()  # what belongs to a layer (its factors, its parametrisation) is no site
     found = []
-    for path, module in model.named_modules():
+    for path, module in network.named_modules():
         if module not in parts and _holds_matrix(module):
             found.append(_site(path, module, record, obstacle(path, module, owners)))
             if isinstance(module, Layer) or kind_of(module) != "other":
@@ -160,6 +164,8 @@ def sites(
 
 
 def _holds_matrix(module: nn.Module) -> bool:
+    if isinstance(module, Attention):  # its layers do
+        return False
     own = module.parameters(recurse=False)
     is_layer = isinstance(module, Layer) or kind_of(module) != "other"
     return is_layer or any(is_lazy(parameter) or parameter.dim() >= 2 for parameter in own)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from understudy._util.modules import adopt, become_
 from understudy._util.nearest import hint
 from understudy.layers.dense import the_dense_map
 from understudy.layers.grouped import GroupedConv
 from understudy.layers.layer import Layer, stand_ins
+from understudy.layers.opening import close_, open_, opened
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
 from understudy.planning.obstacles import obstacle, weight_owners
@@ -27,16 +29,7 @@ from .progress import shown
 from .wrappers import unwrapped
 
 Init = Literal["project", "fresh", "none"]
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_is_full_backward_hook",
-)
+_NESTED, _OFF = "use_nested_tensor", ""  # false, and not False: it was true, and will be with plain layers
 
 
 def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
@@ -51,7 +44,9 @@ def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Mo
     >>> type(student.stage1[0].conv1).__name__
     'Conv'
     """
-    made = build_layers(model, _layers_of(plan), init)
+    layers = _layers_of(plan)
+    model = opened(model, _replaced(layers))
+    made = build_layers(model, layers, init)
     student = exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
     return settle_(student)
 
@@ -64,8 +59,11 @@ def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.M
     >>> us.substitute_(model, us.plan(model, "shuffle", scale=0.5), init="fresh") is model
     True
     """
-    for path, layer in build_layers(model, _layers_of(plan), init).items():
-        _become_(model.get_submodule(path), layer)
+    layers = _layers_of(plan)
+    made = build_layers(opened(model, _replaced(layers)), layers, init)
+    open_(model, made)
+    for path, layer in made.items():
+        become_(model.get_submodule(path), layer)
     return settle_(model)
 
 
@@ -85,11 +83,15 @@ def merge(model: nn.Module) -> nn.Module:
         plain = layer.merged()
         trained = [parameter for transform in layer.transforms for parameter in transform.parameters()]
         plain.get_parameter("weight").requires_grad_(any(parameter.requires_grad for parameter in trained))
-        made[id(layer)] = _adopt(layer, plain)
-    return settle_(exchange(model, made))
+        made[id(layer)] = adopt(layer, plain)
+    return settle_(close_(exchange(model, made)))
 
 
-def _layers_of(plan: object) -> Iterable[Replacement]:
+def _replaced(layers: Iterable[Replacement]) -> list[str]:
+    return [layer.path for layer in layers if layer.spec is not None]
+
+
+def _layers_of(plan: object) -> Sequence[Replacement]:
     if isinstance(plan, Plan):
         return plan.layers
     if isinstance(plan, str) and plan in known_transforms():
@@ -152,7 +154,7 @@ def _build(planned: Replacement, module: nn.Module, init: Init) -> Layer:
     if not weight.is_meta and init != "none":
         precise = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
         _initialise_(layer, precise, init)
-    _adopt(module, layer)
+    adopt(module, layer)
     return layer
 
 
@@ -203,24 +205,16 @@ def _call_layers_(model: nn.Module) -> nn.Module:
             fits = {F.relu: 1, F.gelu: 2}.get(module.activation, 0)
             stands_in = any(True for _ in stand_ins(module))
             module.activation_relu_or_gelu = 0 if stands_in else fits
+        elif isinstance(module, nn.TransformerEncoder):  # which makes nested tensors for that kernel alone
+            asked = module.use_nested_tensor is True
+            if asked and any(True for _ in stand_ins(module)):
+                vars(module)[_NESTED] = _OFF
+            elif vars(module)[_NESTED] == _OFF:
+                vars(module)[_NESTED] = True
     return model
-
-
-def _adopt(old: nn.Module, new: nn.Module) -> nn.Module:
-    """Hand the mode and the hooks of a module over to the one that takes its place."""
-    new.train(old.training)
-    for name in _HOOKS:
-        setattr(new, name, copy.copy(getattr(old, name)))
-    return new
 
 
 def exchange(model: nn.Module, made: dict[int, nn.Module] | dict[int, Layer]) -> nn.Module:
     """A deep copy of `model` with some modules exchanged; what is exchanged is not copied first."""
     memo: dict[int, object] = dict(made)
     return copy.deepcopy(model, memo)
-
-
-def _become_(old: nn.Module, new: nn.Module) -> None:
-    """Turn one module into another where it stands: whoever holds it holds the new one, plain lists too."""
-    old.__class__ = new.__class__
-    old.__dict__ = new.__dict__

@@ -174,6 +174,7 @@ def test_an_attention_that_cannot_be_opened_says_why() -> None:
     assert found["2.out_proj"] is None
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("transform", ["low_rank", "tensor_train", "hashed"])
 def test_an_encoder_takes_the_whole_way(transform: str, tmp_path: Path) -> None:
     x = drawn(3, 7, 16)

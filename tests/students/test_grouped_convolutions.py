@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +175,32 @@ def test_an_input_of_another_width_is_refused() -> None:
     student = us.substitute(model, us.plan(model, "low_rank", knob=1, include=["0"]))
     with pytest.raises(ValueError, match=r"expected \(batch, 8, …, …\) or \(8, …, …\), got \(2, 6, 5, 5\)"):
         student(torch.zeros(2, 6, 5, 5))
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (0, "groups is 0, not a whole number"),
+        ("2", "groups is '2'"),
+        (3, "3 groups do not divide the channels"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused_when_a_plan_is_read(groups: Any, words: str) -> None:
+    plan = us.plan(nn.Sequential(nn.Conv2d(8, 8, 3, groups=2)), "low_rank", knob=1, include=["0"])
+    content = json.loads(plan.to_json())
+    content["layers"][0]["groups"] = groups
+    with pytest.raises(ValueError, match=words):
+        us.Plan.from_json(json.dumps(content))
+
+
+def test_a_grouped_stand_in_is_pickled_and_runs_in_bfloat16() -> None:
+    model = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, groups=2))
+    x = torch.randn(2, 16, 5, 5)
+    for transform in ("low_rank", "shuffle"):
+        student = us.substitute(
+            model, us.plan(model, transform, scale=0.5, include=["0"], spatial="unfolded")
+        )
+        again = pickle.loads(pickle.dumps(student))
+        torch.testing.assert_close(again(x), student(x))
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(student(x).float(), student.float()(x).float(), rtol=0.1, atol=0.1)

@@ -60,6 +60,13 @@ class Replacement:
     execution: Execution = dataclasses.field(default=DEFAULT, kw_only=True)
     groups: int = dataclasses.field(default=1, kw_only=True)  # each with a structured matrix of its own
 
+    def __post_init__(self) -> None:
+        if type(self.groups) is not int or self.groups < 1:
+            raise ValueError(f"groups is {self.groups!r}, not a whole number of at least 1")
+        if self.in_features % self.groups or self.out_features % self.groups:
+            shape = f"{self.in_features} → {self.out_features}"
+            raise ValueError(f"{self.groups} groups do not divide the channels of {shape}")
+
     @property
     def matrix_in_features(self) -> int:
         """Columns of the structured matrix, of one group."""

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 import understudy as us
 from snapshots import snapshot
 from understudy.fitting.inputs import DataError, held_back, joined, read_batches
-from understudy.fitting.rows import Dense, input_rows, output_rows, sample_positions
+from understudy.fitting.rows import input_rows, output_rows, sample_positions
+from understudy.layers.dense import the_dense_map
 
-LAYERS: list[tuple[Dense, tuple[int, ...]]] = [
+LAYERS: list[tuple[nn.Module, tuple[int, ...]]] = [
     (nn.Conv2d(3, 5, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2)), (2, 3, 9, 8)),
     (nn.Conv2d(3, 4, 3, padding="same", padding_mode="reflect"), (2, 3, 6, 5)),
     (nn.Conv2d(4, 6, 1, stride=2, bias=False), (3, 4, 7, 7)),
@@ -57,14 +58,15 @@ def images(count: int = 48, seed: int = 1) -> Tensor:
     return torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("module", "shape"), LAYERS, ids=lambda value: str(value))
 @pytest.mark.parametrize("most", [3, 1000])
-def test_rows_times_the_weight_are_the_outputs(layer: Dense, shape: tuple[int, ...], most: int) -> None:
+def test_rows_times_the_weight_are_the_outputs(module: nn.Module, shape: tuple[int, ...], most: int) -> None:
+    layer = the_dense_map(module)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     where = sample_positions(layer, x, most, torch.Generator().manual_seed(1))
     rows = input_rows(layer, x, where)
     bias = 0 if layer.bias is None else layer.bias
-    torch.testing.assert_close(rows @ layer.weight.flatten(1).T + bias, output_rows(layer, layer(x), where))
+    torch.testing.assert_close(rows @ layer.weight.flatten(1).T + bias, output_rows(layer, module(x), where))
 
 
 def test_moments_are_those_of_the_inputs_and_the_model_is_left_alone() -> None:

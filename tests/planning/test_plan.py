@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import understudy as us
+from reading import reading_encoder
 from snapshots import snapshot
 from understudy.planning.plan import Plan, PlannedLayer
 from understudy.planning.request import Spatial
@@ -539,7 +540,7 @@ def test_the_costs_are_exact_for_every_kind_of_budget(transform: str, budget: di
 @pytest.mark.parametrize("transform", NAMES)
 def test_the_costs_are_exact_where_attention_reads_the_weight_of_its_projection(transform: str) -> None:
     with torch.device("meta"):
-        model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        model = reading_encoder(16)
     plan = us.plan(model, transform, scale=0.3, example=torch.zeros(2, 5, 16), include=["*"])
     assert "another module reads its weight" in layer(plan, "self_attn.out_proj").note
     assert_costs_are_those_of(plan, model, torch.zeros(2, 5, 16))
@@ -548,7 +549,7 @@ def test_the_costs_are_exact_where_attention_reads_the_weight_of_its_projection(
 @pytest.mark.parametrize("transform", NAMES)
 def test_the_ideal_costs_are_exact_where_attention_reads_the_weight_of_its_projection(transform: str) -> None:
     with torch.device("meta"):
-        model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        model = reading_encoder(16)
     example = torch.zeros(2, 5, 16)
     plan = us.plan(model, transform, scale=0.3, example=example, include=["*"])
     assert plan.ideal_mult_adds == us.cost(us.substitute(model, plan), example).ideal_mult_adds

@@ -74,7 +74,7 @@ def format_share(part: int | None, whole: int | None) -> str:
     return f"{share:.1f} %" if share >= 1 else f"{share:.2g} %"
 
 
-def format_shape(kernel: tuple[int, ...], in_features: int, out_features: int) -> str:
-    """`3×3 160 → 320` or `512 → 10`."""
+def format_shape(kernel: tuple[int, ...], in_features: int, out_features: int, groups: int = 1) -> str:
+    """`3×3 160 → 320`, `3×3 160 → 320 in 4 groups` or `512 → 10`."""
     window = "×".join(map(str, kernel)) + " " if kernel else ""
-    return f"{window}{in_features} → {out_features}"
+    return f"{window}{in_features} → {out_features}" + (f" in {groups} groups" if groups > 1 else "")

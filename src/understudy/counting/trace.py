@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from understudy._util.meta import meta_copy
 from understudy.layers.layer import Layer, stand_ins
 from understudy.transforms import Transform
 
@@ -32,20 +33,6 @@ class Trace:
     mult_adds: collections.Counter[str]
     outputs: dict[str, list[tuple[int, ...]]]  # the shape of each call's output, where it is one tensor
     weight_reads: collections.Counter[str]  # reads of a module's weight outside any call of that module
-
-
-def meta_copy(model: nn.Module) -> nn.Module:
-    """A deep copy whose tensors are all on the meta device: the structure and the sharing, no memory."""
-    memo: dict[int, Any] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None and id(parameter) not in memo:
-                memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
-        plain = [value for value in vars(module).values() if isinstance(value, Tensor)]
-        for tensor in (*module._buffers.values(), *plain):
-            if tensor is not None and id(tensor) not in memo:
-                memo[id(tensor)] = tensor.detach().to("meta")
-    return copy.deepcopy(model, memo)
 
 
 def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
@@ -116,8 +103,8 @@ class _Tracer(TorchDispatchMode):
                 module.__class__ = self._watched(path, type(module))
         for path, layer in stand_ins(network):
             self.layer_of |= {part: path for part, _ in layer.named_modules(prefix=path)}
-            form = self._owned(path, layer, layer.transform.matrix)
-            setattr(layer.transform, "matrix", form)  # noqa: B010 a parent may read the weight instead of calling
+            for transform in layer.transforms:  # a parent may read the weight instead of calling
+                setattr(transform, "matrix", self._owned(path, layer, transform.matrix))  # noqa: B010
 
     def _watched(self, path: str, kind: type[nn.Module]) -> type[nn.Module]:
         """The class of a module of the traced copy, noting each time another module reads its weight."""

@@ -13,7 +13,7 @@ from understudy.planning.plan import Plan
 
 from .calibrate import run
 from .calibration import Calibration
-from .fit import dense_matrix, fit_matrix_
+from .fit import dense_matrix, fit_matrix_, times
 from .inputs import Batch, OutputOf
 from .shifts import Shift
 
@@ -77,10 +77,10 @@ def fitted(
         dense = original.get_submodule(layer.path)
         weight = dense_matrix(dense)
         is_centred = shifts[layer.path].exists
-        metric = known.metric(layer.path, is_centred=is_centred)
-        matrix = fit_matrix_(made.get_submodule(layer.path), weight, metric)
+        metrics = known.metrics(layer.path, is_centred=is_centred)
+        matrix = fit_matrix_(made.get_submodule(layer.path), weight, metrics)
         if is_centred:
             bias = dense._parameters.get("bias")
-            constant = (weight - matrix) @ seen.mean + (0 if bias is None else bias.detach().double())
+            constant = times(weight - matrix, seen.mean) + (0 if bias is None else bias.detach().double())
             shifts[layer.path].set_(made, original, layer.path, constant)
     return made

@@ -90,8 +90,7 @@ class Trials:
         return student, error
 
     def _loss(self, student: nn.Module, path: str) -> float:
-        metric = self.known.metric(path)
-        if metric is None:
-            return 0.0
         error = dense_matrix(student.get_submodule(path)) - dense_matrix(self.original.get_submodule(path))
-        return float(metric.loss(error))
+        metrics = self.known.metrics(path) or ()
+        groups = error.chunk(max(1, len(metrics)))
+        return sum(float(metric.loss(group)) for metric, group in zip(metrics, groups, strict=False))

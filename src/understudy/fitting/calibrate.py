@@ -12,19 +12,21 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from understudy._util.quantities import parse_count
+from understudy.layers.dense import DenseMap, the_dense_map
+from understudy.layers.opening import opened
 from understudy.planning.sites import Include, Sites, sites
 
 from .calibration import Calibration, SiteMoments
 from .inputs import Batch, DataError, OutputOf, read_batches
 from .moments import Moments
-from .rows import Dense, input_rows, output_rows, sample_positions
+from .rows import input_rows, output_rows, sample_positions
 
 SAMPLES = 1024
 POSITIONS = 64  # of each sample: as good as all of them, and much quicker
 GRADIENT_SAMPLES = 256
 _MEMORY = "4G"  # bytes of moments held at a time
 Watch = Callable[[str, int, int], None]  # what is done, steps so far, steps in all
-Look = Callable[[str, Dense, Tensor, Tensor], Tensor | None]  # path, layer, its input and output
+Look = Callable[[str, DenseMap, Tensor, Tensor], Tensor | None]  # path, layer, its input and output
 
 
 def calibrate(
@@ -55,45 +57,45 @@ def calibrate(
     """
     survey = sites(model, include=include, exclude=exclude)
     batches = read_batches(data, samples)
-    twin = copy.deepcopy(model).eval().requires_grad_(False)
+    twin = opened(copy.deepcopy(model)).eval().requires_grad_(False)
     layers = dense_layers(twin, survey)
     groups = _groups(layers, parse_count(memory))
-    found: dict[str, Moments] = {}
+    found: dict[str, list[Moments]] = {}
     for number, group in enumerate(groups):
         watch("looking at the inputs of the layers", number, len(groups))
         found |= _input_moments(twin, group, batches, positions, seed)
     for path, moments in found.items():
-        if not moments.is_finite():
+        if not all(group.is_finite() for group in moments):
             raise DataError(f"the input of {path!r} holds NaN or infinity on these data")
     gram: dict[str, Tensor] = {}
     if gradients:
         watch("looking at what their outputs are worth", len(groups), len(groups))
         gram = _output_gradients(twin, layers, batches, seed, output_of)
     seen = {
-        path: SiteMoments(moments.count, moments.mean, moments.covariance, gram.get(path))
-        for path, moments in found.items()
-        if moments.count
+        path: _site_moments(moments, gram.get(path)) for path, moments in found.items() if moments[0].count
     }
     idle = tuple(path for path in layers if path not in seen)
     return Calibration(type(model).__name__, sum(batch.size for batch in batches), seen, idle)
 
 
-def dense_layers(model: nn.Module, survey: Sites) -> dict[str, Dense]:
-    """The modules that a survey chose, by path."""
-    found = {}
-    for site in survey.chosen:
-        module = model.get_submodule(site.path)
-        assert isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d)
-        found[site.path] = module
-    return found
+def _site_moments(groups: list[Moments], gradient: Tensor | None) -> SiteMoments:
+    """What the groups of one layer saw, as one record."""
+    covariance = torch.stack([moments.covariance for moments in groups])
+    mean = torch.cat([moments.mean for moments in groups])
+    return SiteMoments(groups[0].count, mean, covariance if len(groups) > 1 else covariance[0], gradient)
 
 
-def _groups(layers: dict[str, Dense], memory: int) -> list[dict[str, Dense]]:
+def dense_layers(model: nn.Module, survey: Sites) -> dict[str, DenseMap]:
+    """The layers that a survey chose, by path."""
+    return {site.path: the_dense_map(model.get_submodule(site.path)) for site in survey.chosen}
+
+
+def _groups(layers: dict[str, DenseMap], memory: int) -> list[dict[str, DenseMap]]:
     """Layers whose moments fit into memory together; one that does not by itself is a DataError."""
-    groups: list[dict[str, Dense]] = [{}]
+    groups: list[dict[str, DenseMap]] = [{}]
     used = 0
     for path, layer in layers.items():
-        size = 8 * layer.weight[0].numel() ** 2
+        size = 8 * layer.groups * layer.matrix.shape[1] ** 2
         if size > memory:
             raise DataError(f"the moments of {path!r} take {size:,} bytes, more than the {memory:,} allowed")
         if used + size > memory:
@@ -107,18 +109,23 @@ def _groups(layers: dict[str, Dense], memory: int) -> list[dict[str, Dense]]:
 @torch.no_grad()
 def _input_moments(
     model: nn.Module,
-    layers: dict[str, Dense],
+    layers: dict[str, DenseMap],
     batches: list[Batch],
     positions: int,
     seed: int,
-) -> dict[str, Moments]:
+) -> dict[str, list[Moments]]:
+    """Of the input of every layer, group by group."""
     generator = torch.Generator().manual_seed(seed)
-    found = {path: Moments(layer.weight[0].numel()) for path, layer in layers.items()}
+    found = {
+        path: [Moments(layer.matrix.shape[1]) for _ in range(layer.groups)] for path, layer in layers.items()
+    }
     mask: Tensor | None = None
 
-    def look(path: str, layer: Dense, x: Tensor, _: Tensor) -> None:
+    def look(path: str, layer: DenseMap, x: Tensor, _: Tensor) -> None:
         where = sample_positions(layer, x, positions, generator)
-        found[path].add(real_rows(input_rows(layer, x, where), mask, where))
+        rows = real_rows(input_rows(layer, x, where), mask, where)
+        for moments, own in zip(found[path], rows.chunk(layer.groups, dim=1), strict=True):
+            moments.add(own)
 
     with watching(layers, look):
         for batch in batches:
@@ -129,19 +136,19 @@ def _input_moments(
 
 def _output_gradients(
     model: nn.Module,
-    layers: dict[str, Dense],
+    layers: dict[str, DenseMap],
     batches: list[Batch],
     seed: int,
     output_of: OutputOf | None,
 ) -> dict[str, Tensor]:
     """G of every layer: random signs on the outputs, sent back once."""
     generator = torch.Generator().manual_seed(seed)
-    widths = {path: len(layer.weight) for path, layer in layers.items()}
+    widths = {path: len(layer.matrix) for path, layer in layers.items()}
     found = {path: torch.zeros(width, width, dtype=torch.float64) for path, width in widths.items()}
     count = 0
     outputs: dict[str, list[Tensor]] = {}
 
-    def keep(path: str, _: Dense, __: Tensor, y: Tensor) -> Tensor:
+    def keep(path: str, _: DenseMap, __: Tensor, y: Tensor) -> Tensor:
         """The first outputs begin a graph: the model's own parameters need no gradient."""
         kept = y if y.requires_grad else y.detach().requires_grad_()
         outputs.setdefault(path, []).append(kept)
@@ -189,15 +196,13 @@ def real_rows(rows: Tensor, mask: Tensor | None, positions: Tensor | None) -> Te
 
 
 @contextlib.contextmanager
-def watching(
-    layers: dict[str, Dense], look: Callable[[str, Dense, Tensor, Tensor], Tensor | None]
-) -> Iterator[None]:
+def watching(layers: dict[str, DenseMap], look: Look) -> Iterator[None]:
     """Call `look(path, layer, input, output)` at every call of every layer; what it returns is passed on."""
 
-    def hook(path: str) -> Callable[[Dense, tuple[Tensor, ...], Tensor], Tensor | None]:
-        return lambda layer, inputs, output: look(path, layer, inputs[0], output)
+    def hook(path: str, layer: DenseMap) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor | None]:
+        return lambda _, inputs, output: look(path, layer, inputs[0], output)
 
-    handles = [layer.register_forward_hook(hook(path)) for path, layer in layers.items()]
+    handles = [layer.module.register_forward_hook(hook(path, layer)) for path, layer in layers.items()]
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from understudy._util.text_tables import Shown, Table, table
+from understudy.layers.dense import the_dense_map
 from understudy.layers.replacement import Way
 from understudy.students.file import HEADER_KEY, write_tensors
 from understudy.transforms import Transform
@@ -37,13 +38,27 @@ class SiteMoments:
 
     count: int  # vectors
     mean: Tensor  # (in·taps,)
-    covariance: Tensor  # Σ, (in·taps, in·taps)
+    covariance: Tensor  # Σ, (in·taps, in·taps); of a grouped convolution that of each group, one on another
     gradient: Tensor | None = None  # G, (out, out)
 
     @property
     def is_short(self) -> bool:
         """Whether there were fewer vectors than dimensions, so that Σ must be regularised."""
-        return self.count <= len(self.mean)
+        return self.count <= self.covariance.shape[-1]
+
+    def metrics(self, *, is_centred: bool) -> tuple[Metric, ...]:
+        """How much an error of the weight matters: one metric, or one for every group."""
+        blocks = self.covariance.reshape(-1, *self.covariance.shape[-2:])
+        if not is_centred:
+            means = self.mean.reshape(len(blocks), -1)
+            blocks = blocks + means[:, :, None] * means[:, None, :]
+        if self.gradient is None:
+            return tuple(map(Metric.of, blocks))
+        out = len(self.gradient) // len(blocks)
+        slices = [slice(start, start + out) for start in range(0, len(self.gradient), out)]
+        return tuple(
+            Metric.of(block, self.gradient[own, own]) for block, own in zip(blocks, slices, strict=True)
+        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -66,7 +81,7 @@ class Calibration(Shown):
         rows = []
         for path, seen in self.layers.items():
             values = torch.linalg.eigvalsh(seen.covariance).clamp(min=0)
-            effective = float(values.sum() ** 2 / values.square().sum().clamp(min=1e-300))
+            effective = float((values.sum(-1) ** 2 / values.square().sum(-1).clamp(min=1e-300)).sum())
             note = "fewer vectors than dimensions: regularised" if seen.is_short else ""
             rows.append((path, f"{seen.count:,}", str(len(seen.mean)), f"{effective:.1f}", note))
         rows += [(path, "0", "", "", "never ran on the data: fitted plainly") for path in self.idle]
@@ -78,16 +93,13 @@ class Calibration(Shown):
             yielding=("note",),
         )
 
-    def metric(self, path: str, *, is_centred: bool = True) -> Metric | None:
-        """How much an error of a layer's weight matters; None for a layer that never ran.
+    def metrics(self, path: str, *, is_centred: bool = True) -> tuple[Metric, ...] | None:
+        """How much an error of a layer's weight matters, group by group; None for one that never ran.
 
         Centred, the error of the mean does not count: it is taken back where the layer adds a constant.
         """
         seen = self.layers.get(path)
-        if seen is None:
-            return None
-        moment = seen.covariance if is_centred else seen.covariance + torch.outer(seen.mean, seen.mean)
-        return Metric.of(moment, seen.gradient)
+        return None if seen is None else seen.metrics(is_centred=is_centred)
 
     def losses(
         self,
@@ -103,23 +115,23 @@ class Calibration(Shown):
         Between a few knobs that are fitted the loss is taken to be a power of the parameters. A layer that
         never ran loses nothing by any knob.
         """
-        metric = self.metric(path)
-        if metric is None:
+        metrics = self.metrics(path)
+        if metrics is None:
             return [0.0] * len(knobs)
-        probes = list(knobs) if transform.is_closed_form else _spread(knobs)
-        weight = layer.get_parameter("weight").detach().double()
-        out_features, in_features = len(weight), weight[0].numel()
+        matrices = the_dense_map(layer).matrix.detach().double().chunk(len(metrics))  # a group each
+        kernel = tuple(the_dense_map(layer).weight.shape[2:])
+        out_features, in_features = matrices[0].shape
         if way == "separable":
-            in_features = weight.shape[1]
+            in_features //= math.prod(kernel)
+        probes = list(knobs) if transform.is_closed_form else _spread(knobs)
         key = (path, transform.name, way, tuple(probes), tuple(sorted(options.items())))
         if key not in self._known:
-            lost = 0.0
-            matrix = weight.flatten(1)
-            if way == "separable":
-                parts = separated(matrix, tuple(weight.shape[2:]), metric)
-                lost, matrix, metric = parts.loss, parts.pointwise, parts.metric
-            found = transform.fit_losses(matrix, metric, probes, **options)
-            self._known[key] = [lost + min(found[: place + 1]) for place in range(len(found))]
+            each = [
+                _losses(matrix, metric, transform, kernel if way == "separable" else (), probes, options)
+                for matrix, metric in zip(matrices, metrics, strict=True)
+            ]
+            found = [sum(losses) for losses in zip(*each, strict=True)]
+            self._known[key] = [min(found[: place + 1]) for place in range(len(found))]
         costs = [transform.params(in_features, out_features, knob) for knob in knobs]
         at = [transform.params(in_features, out_features, knob) for knob in probes]
         return _interpolated(costs, at, self._known[key])
@@ -162,6 +174,22 @@ class Calibration(Shown):
             return cls(str(header["model"]), int(header["samples"]), layers, tuple(header["idle"]))
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not a calibration: {error}") from error
+
+
+def _losses(
+    matrix: Tensor,
+    metric: Metric,
+    transform: type[Transform],
+    separable: tuple[int, ...],  # the kernel, where it is made separable first
+    knobs: Sequence[int],
+    options: Mapping[str, str],
+) -> list[float]:
+    """What a stand-in for one matrix loses at each knob."""
+    if not separable:
+        return transform.fit_losses(matrix, metric, knobs, **options)
+    parts = separated(matrix, separable, metric)
+    losses = transform.fit_losses(parts.pointwise, parts.metric, knobs, **options)
+    return [parts.loss + loss for loss in losses]
 
 
 def _spread(knobs: Sequence[int]) -> list[int]:

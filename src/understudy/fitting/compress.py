@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from understudy.counting.trace import trace
 from understudy.layers import stand_ins
+from understudy.layers.opening import close_, opened
 from understudy.planning.budget import Budget
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
@@ -110,7 +111,7 @@ def compression(
     budget = Budget.of(params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio)
     batches = read_batches(data, samples)
     fitted_on, decided_on = held_back(batches)
-    original = copy.deepcopy(model).eval()
+    original = opened(copy.deepcopy(model)).eval()
     known = calibration or calibrate(
         original,
         [batch.inputs for batch in fitted_on],
@@ -160,7 +161,7 @@ def compression(
     again = _renormalised(attempts.best, fitted_on)
     if again is not None:
         attempts.consider("batch norms estimated again", again)
-    return Compression(attempts.best.train(model.training), plan, known, tuple(attempts.steps))
+    return Compression(close_(attempts.best).train(model.training), plan, known, tuple(attempts.steps))
 
 
 def _within_memory(batches: list[Batch], model: nn.Module) -> list[Batch]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
-from understudy.layers import Conv, Layer, Linear, SeparableConv
+from understudy.layers import Conv, GroupedConv, Layer, Linear, SeparableConv
+from understudy.layers.dense import the_dense_map
 from understudy.students.substitute import separate
 from understudy.transforms.metric import Metric
 
@@ -14,13 +17,18 @@ from .separate import separated
 
 def dense_matrix(layer: nn.Module) -> Tensor:
     """The weight of a dense layer or a stand-in as a matrix out × in·taps, in float64."""
-    weight = layer.weight if isinstance(layer, Layer) else layer.get_parameter("weight")
-    return weight.detach().double().flatten(1)
+    matrix = layer.matrix() if isinstance(layer, Layer) else the_dense_map(layer).matrix
+    return matrix.detach().double()
 
 
 @torch.no_grad()
-def fit_matrix_(layer: nn.Module, matrix: Tensor, metric: Metric | None) -> Tensor:
-    """Bring a layer's matrix near to `matrix`, in a metric or plainly; returns what it has become."""
+def fit_matrix_(layer: nn.Module, matrix: Tensor, metrics: Sequence[Metric] | None) -> Tensor:
+    """Bring a layer's matrix near to `matrix`, in a metric a group or plainly; returns what it has become."""
+    if isinstance(layer, GroupedConv):
+        for place, (part, rows) in enumerate(zip(layer.convs, matrix.chunk(layer.groups), strict=True)):
+            fit_matrix_(part, rows, None if metrics is None else metrics[place : place + 1])
+        return dense_matrix(layer)
+    metric = None if metrics is None else metrics[0]
     if isinstance(layer, Linear | Conv):
         layer.transform.fit_(matrix, metric)
     elif isinstance(layer, SeparableConv) and metric is not None:
@@ -32,6 +40,12 @@ def fit_matrix_(layer: nn.Module, matrix: Tensor, metric: Metric | None) -> Tens
         layer.depthwise.weight.copy_(depthwise)
         layer.transform.fit_(pointwise)
     else:
-        weight = layer.get_parameter("weight")
+        weight = the_dense_map(layer).weight
         weight.copy_(matrix.reshape(weight.shape))
     return dense_matrix(layer)
+
+
+def times(matrix: Tensor, vector: Tensor) -> Tensor:
+    """W x, where W may hold the rows of several groups and x is what comes in to all of them."""
+    groups = len(vector) // matrix.shape[1]
+    return (matrix.reshape(groups, -1, matrix.shape[1]) @ vector.reshape(groups, -1, 1)).flatten()

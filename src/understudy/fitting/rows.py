@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from understudy.layers.geometry import Geometry
-
-Dense = nn.Linear | nn.Conv1d | nn.Conv2d
+from understudy.layers.dense import DenseMap
 
 
-def sample_positions(layer: Dense, x: Tensor, most: int, generator: torch.Generator) -> Tensor | None:
+def sample_positions(layer: DenseMap, x: Tensor, most: int, generator: torch.Generator) -> Tensor | None:
     """Which output positions of a batch to look at, the same for every sample; None is all of them."""
-    total = math.prod(x.shape[1:-1])
-    if not isinstance(layer, nn.Linear):
-        total = math.prod(Geometry.of(layer).output_size(x))
+    geometry = layer.geometry
+    total = math.prod(x.shape[1:-1] if geometry is None else geometry.output_size(x))
     if total <= most:
         return None
     return torch.randperm(total, generator=generator)[:most].sort().values.to(x.device)
 
 
-def input_rows(layer: Dense, x: Tensor, positions: Tensor | None) -> Tensor:
+def input_rows(layer: DenseMap, x: Tensor, positions: Tensor | None) -> Tensor:
     """What the weight, as a matrix out × in·taps, is multiplied with: (samples, positions, in·taps)."""
-    if isinstance(layer, nn.Linear):
+    geometry = layer.geometry
+    if geometry is None:
         x = x.reshape(x.shape[0], -1, x.shape[-1])
         return x if positions is None else x[:, positions]
-    geometry = Geometry.of(layer)
     sizes = geometry.output_size(x)
     flat = torch.arange(math.prod(sizes), device=x.device) if positions is None else positions
     padded = geometry.pad(x)
@@ -40,9 +37,9 @@ def input_rows(layer: Dense, x: Tensor, positions: Tensor | None) -> Tensor:
     return picked.reshape(samples, len(flat), len(taps), channels).mT.flatten(2)
 
 
-def output_rows(layer: Dense, y: Tensor, positions: Tensor | None) -> Tensor:
+def output_rows(layer: DenseMap, y: Tensor, positions: Tensor | None) -> Tensor:
     """A tensor shaped like the layer's output, aligned with `input_rows`: (samples, positions, out)."""
-    rows = y.reshape(y.shape[0], -1, y.shape[-1]) if isinstance(layer, nn.Linear) else y.flatten(2).mT
+    rows = y.reshape(y.shape[0], -1, y.shape[-1]) if layer.geometry is None else y.flatten(2).mT
     return rows if positions is None else rows[:, positions]
 
 

@@ -14,15 +14,16 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from understudy.layers.dense import DenseMap, the_dense_map
 from understudy.transforms.metric import Metric
 
 from .calibrate import POSITIONS, real_rows
 from .calibration import Calibration
-from .fit import dense_matrix, fit_matrix_
+from .fit import fit_matrix_, times
 from .inputs import Batch
 from .lockstep import lockstep
 from .moments import Moments
-from .rows import Dense, input_rows, sample_positions
+from .rows import input_rows, sample_positions
 from .shifts import NORMS, Shift
 
 RIDGE = 1e-3  # λ, of the mean eigenvalue
@@ -79,26 +80,33 @@ class Refit:
     def _fit_(
         self, student: nn.Module, path: str, x: Tensor, mine: Tensor, generator: torch.Generator
     ) -> None:
-        dense = self.original.get_submodule(path)
-        assert isinstance(dense, nn.Linear | nn.Conv1d | nn.Conv2d)
-        weight, shift = dense_matrix(dense), self.shifts[path]
-        moments = self._moments(dense, x, mine, generator)
-        if shift.exists or self.is_mean_left:
-            seen, cross = moments.covariance, moments.cross
-        else:  # nothing can be added to the output, so the matrix answers for the mean as well
-            seen, cross = moments.second, moments.second_cross
-        strength = RIDGE * float(seen.diagonal().mean()) + torch.finfo(torch.float64).tiny
-        metric = Metric.of(seen, self.known.layers[path].gradient, ridge=RIDGE)
-        best = torch.linalg.solve(metric.covariance, cross.T + strength * weight.T).T
-        fitted = fit_matrix_(student.get_submodule(path), best, metric)
+        dense = the_dense_map(self.original.get_submodule(path))
+        shift, gradient = self.shifts[path], self.known.layers[path].gradient
+        groups = self._moments(dense, x, mine, generator)
+        metrics, best = [], []
+        for place, (moments, weight) in enumerate(zip(groups, _matrices(dense), strict=True)):
+            if shift.exists or self.is_mean_left:
+                seen, cross = moments.covariance, moments.cross
+            else:  # nothing can be added to the output, so the matrix answers for the mean as well
+                seen, cross = moments.second, moments.second_cross
+            own = slice(place * len(weight), (place + 1) * len(weight))
+            metric = Metric.of(seen, None if gradient is None else gradient[own, own], ridge=RIDGE)
+            strength = RIDGE * float(seen.diagonal().mean()) + torch.finfo(torch.float64).tiny
+            pulled = cross.T + strength * weight.double().T
+            best.append(torch.linalg.solve(metric.covariance, pulled).T)
+            metrics.append(metric)
+        fitted = fit_matrix_(student.get_submodule(path), torch.cat(best), metrics)
         if shift.exists:
-            constant = moments.target_mean - fitted @ moments.mean
+            target = torch.cat([moments.target_mean for moments in groups])
+            constant = target - times(fitted, torch.cat([moments.mean for moments in groups]))
             shift.set_(student, self.original, path, constant)
 
-    def _moments(self, dense: Dense, x: Tensor, mine: Tensor, generator: torch.Generator) -> Moments:
-        """Of the student's input, with the original's output as target."""
-        weight = dense.weight.detach().flatten(1)
-        found = Moments(weight.shape[1], weight.shape[0])
+    def _moments(self, dense: DenseMap, x: Tensor, mine: Tensor, generator: torch.Generator) -> list[Moments]:
+        """Of the student's input, with the original's output as target, group by group."""
+        matrices = _matrices(dense)
+        bias = dense.matrix.new_zeros(len(dense.matrix)) if dense.bias is None else dense.bias
+        biases = bias.detach().chunk(dense.groups)
+        found = [Moments(matrix.shape[1], len(matrix)) for matrix in matrices]
         mask = self.batch.mask
         for start in range(0, len(x), _CHUNK):
             part = slice(start, start + _CHUNK)
@@ -106,6 +114,12 @@ class Refit:
             some = None if mask is None else mask[part]
             theirs = real_rows(input_rows(dense, x[part], where), some, where)
             ours = real_rows(input_rows(dense, mine[part], where), some, where)
-            target = theirs @ weight.T
-            found.add(ours, target if dense.bias is None else target + dense.bias.detach())
+            slices = zip(ours.chunk(dense.groups, dim=1), theirs.chunk(dense.groups, dim=1), strict=True)
+            for moments, (own, their), matrix, added in zip(found, slices, matrices, biases, strict=True):
+                moments.add(own, their @ matrix.T + added)
         return found
+
+
+def _matrices(dense: DenseMap) -> tuple[Tensor, ...]:
+    """W, the rows of each group by themselves."""
+    return dense.matrix.detach().chunk(dense.groups)

@@ -109,10 +109,15 @@ def _plain_weights(state: State) -> list[Tensor]:
     return weights
 
 
-def merged_conv(geometry: Geometry, weight: Tensor, bias: Tensor | None) -> DenseConv:
+def merged_conv(geometry: Geometry, weight: Tensor, bias: Tensor | None, groups: int = 1) -> DenseConv:
     """A plain convolution with these weights."""
     conv = geometry.dense(
-        weight.shape[1], weight.shape[0], bias=bias is not None, device=weight.device, dtype=weight.dtype
+        groups * weight.shape[1],
+        weight.shape[0],
+        bias=bias is not None,
+        groups=groups,
+        device=weight.device,
+        dtype=weight.dtype,
     )
     fill_(conv, weight, bias)
     return conv

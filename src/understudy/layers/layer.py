@@ -1,7 +1,7 @@
 """What every stand-in is: a transform, a bias, and an execution that says how it runs.
 
 Each has `weight`, the dense weight it stands for, formed on demand: code that reads a layer's weight
-instead of calling the layer (as nn.MultiheadAttention does with its out_proj) still gets the right one.
+instead of calling the layer (as torchvision's Swin does with its projections) still gets the right one.
 """
 
 from __future__ import annotations
@@ -30,9 +30,18 @@ class Layer(nn.Module, abc.ABC):
     _execution: Execution = DEFAULT
 
     @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """All its transforms: one, or one for every group of a grouped convolution."""
+        return (self.transform,)
+
+    @property
     @abc.abstractmethod
     def weight(self) -> Tensor:
         """The dense weight, formed from the factors; gradients flow through it."""
+
+    def matrix(self) -> Tensor:
+        """The dense weight as a matrix out × in·taps, however the layer it stands for stores it."""
+        return self.weight.flatten(1)
 
     @abc.abstractmethod
     def positions(self, x: Tensor) -> int:

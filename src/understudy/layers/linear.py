@@ -8,20 +8,27 @@ from torch.nn.utils import skip_init
 from understudy.transforms import Transform
 from understudy.transforms.stages import State
 
+from .dense import Shell
 from .layer import Layer, fill_
 
 
 class Linear(Layer):
-    """y = W x + bias."""
+    """y = W x + bias; where it stands in for a look-alike of nn.Linear, `shell` is what that was."""
 
-    def __init__(self, transform: Transform, bias: Tensor | None = None) -> None:
+    def __init__(self, transform: Transform, bias: Tensor | None = None, shell: Shell | None = None) -> None:
         super().__init__()
         self.transform = transform
+        self.shell = shell
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
         self.in_features, self.out_features = transform.in_features, transform.out_features
 
     @property
     def weight(self) -> Tensor:
+        """W, (out, in), or as a look-alike stores it."""
+        matrix = self.matrix()
+        return matrix if self.shell is None else self.shell.stored(matrix)
+
+    def matrix(self) -> Tensor:
         """W, (out, in)."""
         return self.transform.matrix()
 
@@ -43,9 +50,11 @@ class Linear(Layer):
         out = self.execution.apply(self.transform, state, x, rows=True)
         return out if self.bias is None else out + self.bias.to(out.dtype)  # as autocast gives it
 
-    def merged(self) -> nn.Linear:
-        """The same map as nn.Linear."""
-        weight = self.weight
+    def merged(self) -> nn.Module:
+        """The same map as nn.Linear, or as the look-alike that was there."""
+        weight = self.matrix()
+        if self.shell is not None:
+            return self.shell.filled(weight, self.bias)
         linear: nn.Linear = skip_init(
             nn.Linear,
             self.in_features,

@@ -13,8 +13,9 @@ from torch import nn
 from understudy.transforms import Transform, get_transform
 
 from .conv import Conv
+from .dense import Kind, Shell, the_dense_map
 from .execution import DEFAULT, Execution
-from .geometry import Geometry
+from .grouped import GroupedConv
 from .layer import Layer
 from .linear import Linear
 from .separable import SeparableConv
@@ -22,7 +23,6 @@ from .separable import SeparableConv
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Kind = Literal["linear", "conv1d", "conv2d", "other"]
 Way = Literal["pointwise", "separable", "unfolded"]
 
 
@@ -58,11 +58,19 @@ class Replacement:
     way: Way
     spec: Spec | None  # None: left dense
     execution: Execution = dataclasses.field(default=DEFAULT, kw_only=True)
+    groups: int = dataclasses.field(default=1, kw_only=True)  # each with a structured matrix of its own
+
+    def __post_init__(self) -> None:
+        if type(self.groups) is not int or self.groups < 1:
+            raise ValueError(f"groups is {self.groups!r}, not a whole number of at least 1")
+        if self.in_features % self.groups or self.out_features % self.groups:
+            shape = f"{self.in_features} → {self.out_features}"
+            raise ValueError(f"{self.groups} groups do not divide the channels of {shape}")
 
     @property
     def matrix_in_features(self) -> int:
-        """Columns of the structured matrix."""
-        return matrix_in_features(self.way, self.in_features, self.kernel)
+        """Columns of the structured matrix, of one group."""
+        return matrix_in_features(self.way, self.in_features // self.groups, self.kernel)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -78,15 +86,18 @@ class Replacement:
         kind: Kind = "linear"
         way: Way = "pointwise"
         kernel: tuple[int, ...] = ()
-        in_features = transform.in_features
-        if isinstance(layer, Conv | SeparableConv):
+        in_features, groups = transform.in_features, len(layer.transforms)
+        if isinstance(layer, Conv | SeparableConv | GroupedConv):
             kernel, in_features = layer.geometry.kernel, layer.in_channels
             kind = "conv1d" if layer.geometry.dims == 1 else "conv2d"
             if layer.geometry.area > 1:
-                way = "separable" if isinstance(layer, SeparableConv) else "unfolded"
+                inner = layer.convs[0] if isinstance(layer, GroupedConv) else layer
+                way = "separable" if isinstance(inner, SeparableConv) else "unfolded"
         spec = Spec(transform.name, transform.knob, transform.seed, transform.spec_options())
-        out_features, execution = transform.out_features, layer.execution
-        return cls(path, kind, in_features, out_features, kernel, way, spec, execution=execution)
+        out_features, execution = groups * transform.out_features, layer.execution
+        return cls(
+            path, kind, in_features, out_features, kernel, way, spec, execution=execution, groups=groups
+        )
 
     def build(self, dense: nn.Module, *, draw: bool = True) -> Layer:
         """A layer for the place of `dense`, with its geometry, its bias and its device.
@@ -94,16 +105,25 @@ class Replacement:
         Without `draw` nothing is drawn and all memory is as it was found: for weights that come from a file.
         """
         assert self.spec is not None
+        found = the_dense_map(dense)
         weight = dense.get_parameter("weight")
         device = weight.device if draw else torch.device("meta")
-        transform = self.spec.build(self.matrix_in_features, self.out_features, device, weight.dtype)
-        bias = dense._parameters.get("bias")
+        specs = [
+            dataclasses.replace(self.spec, seed=self.spec.seed + 2 * group) for group in range(self.groups)
+        ]
+        transforms = [
+            spec.build(self.matrix_in_features, self.out_features // self.groups, device, weight.dtype)
+            for spec in specs  # taps are drawn from the seed between two groups
+        ]
+        bias, geometry = found.bias, found.geometry
+        wrap = SeparableConv if self.way == "separable" else Conv
         layer: Layer
-        if isinstance(dense, nn.Conv1d | nn.Conv2d):
-            wrap = SeparableConv if self.way == "separable" else Conv
-            layer = wrap(transform, Geometry.of(dense), bias)
+        if geometry is None:
+            layer = Linear(transforms[0], bias, Shell.of(found))
+        elif self.groups > 1:
+            layer = GroupedConv([wrap(transform, geometry) for transform in transforms], bias)
         else:
-            layer = Linear(transform, bias)
+            layer = wrap(transforms[0], geometry, bias)
         layer.execution = self.execution
         for parameter in layer.parameters():
             parameter.requires_grad_(weight.requires_grad)

@@ -101,7 +101,7 @@ class Plan(Shown):
         rows = [
             (
                 layer.path or "(the network itself)",
-                format_shape(layer.kernel, layer.in_features, layer.out_features),
+                format_shape(layer.kernel, layer.in_features, layer.out_features, layer.groups),
                 layer.way if layer.spec else "–",
                 *((layer.spec.transform if layer.spec else "–",) if several else ()),
                 layer.setting,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import nn
 
 from understudy.counting.trace import Example
+from understudy.layers.opening import opened
 
 from .budget import Budget
 from .plan import Plan
@@ -94,7 +95,7 @@ def plan(
     if calibration is not None:
         if not isinstance(model, nn.Module):
             raise TypeError("a plan with a calibration needs the trained network itself, not its sites")
-        return Planner(survey, whole, Knowledge(model, calibration)).plan()
+        return Planner(survey, whole, Knowledge(opened(model), calibration)).plan()
     return Planner(survey, whole).plan()
 
 

@@ -29,8 +29,10 @@ class Pricing:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """in × out of the structured matrix."""
-        return matrix_in_features(self.way, self.site.in_features, self.site.kernel), self.site.out_features
+        """in × out of the structured matrix, of one group."""
+        site = self.site
+        in_features = matrix_in_features(self.way, site.in_features // site.groups, site.kernel)
+        return in_features, site.out_features // site.groups
 
     @property
     def taps(self) -> int:
@@ -39,16 +41,18 @@ class Pricing:
 
     def params(self, knob: int) -> int:
         """Parameters of the stand-in, without the bias."""
-        return self.taps + self.transform.params(*self.shape, knob)
+        return self.taps + self.site.groups * self.transform.params(*self.shape, knob)
 
     def mult_adds(self, knob: int) -> int:
         """As executed over all calls; where another module reads the weight, each read forms it."""
         assert self.site.positions is not None
         called = sum(
-            self.transform.executed_mult_adds(*self.shape, knob, positions) + positions * self.taps
+            self.site.groups * self.transform.executed_mult_adds(*self.shape, knob, positions)
+            + positions * self.taps
             for positions in self.site.positions
         )
-        return called + self.site.weight_reads * self.transform.forming_mult_adds(*self.shape, knob)
+        forming = self.site.groups * self.transform.forming_mult_adds(*self.shape, knob)
+        return called + self.site.weight_reads * forming
 
     def cost(self, metric: str, knob: int) -> int:
         """Parameters or mult-adds of the stand-in."""
@@ -61,7 +65,7 @@ class Pricing:
     def form_mult_adds(self) -> int:
         """Mult-adds of the same way with a dense matrix."""
         in_features, out_features = self.shape
-        return sum(self.site.positions or ()) * (in_features * out_features + self.taps)
+        return sum(self.site.positions or ()) * (self.site.groups * in_features * out_features + self.taps)
 
     def rising(self, metric: str) -> Sequence[int]:
         """The knobs in whose order the cost never falls: one that costs more than a later one is left out."""
@@ -83,7 +87,7 @@ class Pricing:
         kept = 1 - LEAST_SAVING
         limits = [highest_within(knobs, self.params, kept * self.site.params)]
         if self.transform is not Dense:  # which is the dense matrix
-            entries = self.shape[0] * self.shape[1]
+            entries = self.site.groups * self.shape[0] * self.shape[1]
             limits.append(highest_within(knobs, self.params, self.taps + kept * entries))
         if metric == "mult_adds":
             most = min(kept * self.dense_cost(metric), self.form_mult_adds())
@@ -144,7 +148,7 @@ class Pricing:
         )
         if site.positions is None:
             return made
-        vector = self.transform.ideal_mult_adds(*self.shape, knob) + self.taps
+        vector = site.groups * self.transform.ideal_mult_adds(*self.shape, knob) + self.taps
         return dataclasses.replace(
             made,
             mult_adds=self.mult_adds(knob),
@@ -170,6 +174,7 @@ def left_alone(site: Site, note: str = "no pattern names it") -> PlannedLayer:
         ideal_mult_adds=site.mult_adds,
         matrix_mult_adds=site.mult_adds,
         note=note,
+        groups=site.groups,
     )
 
 

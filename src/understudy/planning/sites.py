@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import fnmatch
 import math
@@ -16,13 +15,14 @@ from understudy._util.nearest import nearest
 from understudy._util.quantities import format_count, format_shape
 from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example, Trace, trace
+from understudy.layers.attention import Attention
+from understudy.layers.dense import Kind, dense_map
 from understudy.layers.layer import Layer
-from understudy.layers.replacement import Kind
+from understudy.layers.opening import opened
 
-from .alike import computes_as
+from .obstacles import kind_of, obstacle, weight_owners
 
 Include = Sequence[str] | Callable[["Site"], bool]
-_DENSE: dict[type[nn.Module], Kind] = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +38,10 @@ class Site:
     params: int  # of the weight, without the bias
     item_bytes: int  # of each of them
     positions: tuple[int, ...] | None  # output vectors of each call; None without an example
-    weight_reads: int  # uses of the weight by another module, as nn.MultiheadAttention does with its out_proj
+    weight_reads: int  # uses of the weight by another module, as torchvision's Swin does
     mult_adds: int | None
     skip: str | None
+    groups: int = 1  # of a convolution
 
     @property
     def area(self) -> int:
@@ -50,7 +51,7 @@ class Site:
     @property
     def shape(self) -> str:
         """`3×3 160 → 320` or `512 → 10`."""
-        return format_shape(self.kernel, self.in_features, self.out_features)
+        return format_shape(self.kernel, self.in_features, self.out_features, self.groups)
 
     def matches(self, pattern: str) -> bool:
         """Whether a pattern names the module, a module that holds it, or its type."""
@@ -130,8 +131,9 @@ def sites(
 ) -> Sites:
     """List every module with a weight matrix and whether it will be substituted. The model is not changed.
 
-    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, but for the first convolution and the last layer,
-    in the order in which they run on the `example` or, without one, are registered.
+    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, what computes the same, and the projections of
+    nn.MultiheadAttention (its q_proj, k_proj, v_proj and out_proj), but for the first convolution and the
+    last layer, in the order in which they run on the `example` or, without one, are registered.
     `include` names what is wanted instead, `exclude` what is not: glob patterns on module paths ("layer1",
     "*.conv2") and type names ("Linear"); `include` may also be a function of a Site. With an `example`, an
     input or its shape, the mult-adds of each site are counted.
@@ -142,11 +144,12 @@ def sites(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}, not a torch.nn.Module")
-    record = trace(model, example, meta=meta) if example is not None else None
-    owners = weight_owners(model)
+    network = opened(model)  # the projections of an attention are layers
+    record = trace(network, example, meta=meta) if example is not None else None
+    owners = weight_owners(network)
     parts: set[nn.Module] = set()  # what belongs to a layer (its factors, its parametrisation) is no site
     found = []
-    for path, module in model.named_modules():
+    for path, module in network.named_modules():
         if module not in parts and _holds_matrix(module):
             found.append(_site(path, module, record, obstacle(path, module, owners)))
             if isinstance(module, Layer) or kind_of(module) != "other":
@@ -169,60 +172,12 @@ def _saved_bytes(model: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def kind_of(module: nn.Module) -> Kind:
-    """Which dense layer a module is, if it is one."""
-    return next((kind for dense, kind in _DENSE.items() if isinstance(module, dense)), "other")
-
-
-def weight_owners(model: nn.Module) -> dict[int, list[str]]:
-    """The paths of the modules that hold each parameter, by the parameter's identity."""
-    owners: dict[int, list[str]] = collections.defaultdict(list)
-    for path, module in model.named_modules():
-        for parameter in module.parameters(recurse=False):
-            owners[id(parameter)].append(path)
-    return owners
-
-
 def _holds_matrix(module: nn.Module) -> bool:
+    if isinstance(module, Attention):  # its layers do
+        return False
     own = module.parameters(recurse=False)
     is_layer = isinstance(module, Layer) or kind_of(module) != "other"
     return is_layer or any(is_lazy(parameter) or parameter.dim() >= 2 for parameter in own)
-
-
-def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str | None:
-    """Why a module cannot be substituted, whatever the caller asks for."""
-    if isinstance(module, Layer):
-        return "already substituted"
-    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-        return "an embedding looks rows up and multiplies nothing"
-    if isinstance(module, nn.MultiheadAttention):
-        return "keeps its projections as bare parameters, not as modules (its out_proj is a site)"
-    kind = kind_of(module)
-    if kind == "other":
-        return f"{type(module).__module__}.{type(module).__name__} is not torch's Linear, Conv1d or Conv2d"
-    if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
-        return "its shape is not known before its first call"
-    dense = next(base for base in _DENSE if isinstance(module, base))
-    methods = ("forward", "_conv_forward")
-    same_class = all(getattr(type(module), name, None) == getattr(dense, name, None) for name in methods)
-    if any(name in vars(module) for name in methods):
-        return f"{type(module).__name__} computes in its own way"
-    names = {name for name, _ in module.named_parameters()}
-    if not names <= {"weight", "bias"} or "weight" not in names:
-        return f"its weight is computed from {', '.join(sorted(names - {'bias'})) or 'elsewhere'}"
-    weight = module.get_parameter("weight")
-    if not weight.is_floating_point():
-        return f"its weight is {weight.dtype}, not floating point"
-    if not same_class and not computes_as(module, dense):
-        return f"{type(module).__name__} computes in its own way"
-    for name, parameter in module.named_parameters():
-        others = [owner or "the network itself" for owner in owners[id(parameter)] if owner != path]
-        if others:
-            return f"its {name} is shared with {others[0]}"
-    if isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups > 1:
-        depthwise = module.groups == module.in_channels
-        return "already depthwise" if depthwise else f"grouped ({module.groups} groups)"
-    return None
 
 
 def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) -> Site:
@@ -233,7 +188,9 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
         kernel = module.kernel_size
         in_features, out_features = module.in_channels, module.out_channels
     elif matrices and not isinstance(module, Layer):
-        out_features, in_features = matrices[0].shape[0], matrices[0].shape[1]
+        dense = dense_map(module)
+        stored = matrices[0].T if dense is not None and dense.transposed else matrices[0]
+        out_features, in_features = stored.shape[0], stored.shape[1]
     params = sum(p.numel() for p in matrices)
     positions = None
     if record is not None:
@@ -251,6 +208,7 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
         weight_reads=record.weight_reads[path] if record else 0,
         mult_adds=record.mult_adds[path] if record else None,
         skip=skip,
+        groups=module.groups if isinstance(module, nn.Conv1d | nn.Conv2d) else 1,
     )
 
 

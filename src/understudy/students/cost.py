@@ -92,7 +92,8 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
         executed = ideal = record.mult_adds[path]
         if isinstance(module, Layer):
             outputs = record.outputs.get(path, [])
-            ideal = module.ideal_mult_adds(sum(map(math.prod, outputs)) // module.transform.out_features)
+            width = sum(transform.out_features for transform in module.transforms)
+            ideal = module.ideal_mult_adds(sum(map(math.prod, outputs)) // width)
         params, size = _own_tensors(module, counted, recurse=isinstance(module, Layer))
         if params or executed or size:
             layers.append(LayerCost(path, type(module).__name__, params, executed, ideal, size))

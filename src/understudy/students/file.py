@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from understudy._util.files import whole_file
 from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
+from understudy.layers.opening import opened
 from understudy.layers.replacement import Replacement
 
 from .substitute import build_layers, exchange, settle_
@@ -90,6 +91,7 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
     replaced, aliases = _read_header(path, metadata.get(HEADER_KEY, _EMPTY), state)
+    model = opened(model, [layer.path for layer in replaced])
     layers = build_layers(model, replaced, init="none")
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())

@@ -5,19 +5,23 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from understudy._util.modules import adopt, become_
 from understudy._util.nearest import hint
+from understudy.layers.dense import the_dense_map
+from understudy.layers.grouped import GroupedConv
 from understudy.layers.layer import Layer, stand_ins
+from understudy.layers.opening import close_, open_, opened
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
+from understudy.planning.obstacles import obstacle, weight_owners
 from understudy.planning.plan import Plan
-from understudy.planning.sites import kind_of, obstacle, weight_owners
 from understudy.transforms import known_transforms
 
 from .pretrained import guard_
@@ -25,16 +29,7 @@ from .progress import shown
 from .wrappers import unwrapped
 
 Init = Literal["project", "fresh", "none"]
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_is_full_backward_hook",
-)
+_NESTED, _OFF = "use_nested_tensor", ""  # false, and not False: it was true, and will be with plain layers
 
 
 def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Module:
@@ -49,7 +44,9 @@ def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Mo
     >>> type(student.stage1[0].conv1).__name__
     'Conv'
     """
-    made = build_layers(model, _layers_of(plan), init)
+    layers = _layers_of(plan)
+    model = opened(model, _replaced(layers))
+    made = build_layers(model, layers, init)
     student = exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
     return settle_(student)
 
@@ -62,8 +59,11 @@ def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.M
     >>> us.substitute_(model, us.plan(model, "shuffle", scale=0.5), init="fresh") is model
     True
     """
-    for path, layer in build_layers(model, _layers_of(plan), init).items():
-        _become_(model.get_submodule(path), layer)
+    layers = _layers_of(plan)
+    made = build_layers(opened(model, _replaced(layers)), layers, init)
+    open_(model, made)
+    for path, layer in made.items():
+        become_(model.get_submodule(path), layer)
     return settle_(model)
 
 
@@ -81,13 +81,17 @@ def merge(model: nn.Module) -> nn.Module:
     made: dict[int, nn.Module] = {}
     for _, layer in stand_ins(model):
         plain = layer.merged()
-        trained = any(parameter.requires_grad for parameter in layer.transform.parameters())
-        plain.get_parameter("weight").requires_grad_(trained)
-        made[id(layer)] = _adopt(layer, plain)
-    return settle_(exchange(model, made))
+        trained = [parameter for transform in layer.transforms for parameter in transform.parameters()]
+        plain.get_parameter("weight").requires_grad_(any(parameter.requires_grad for parameter in trained))
+        made[id(layer)] = adopt(layer, plain)
+    return settle_(close_(exchange(model, made)))
 
 
-def _layers_of(plan: object) -> Iterable[Replacement]:
+def _replaced(layers: Iterable[Replacement]) -> list[str]:
+    return [layer.path for layer in layers if layer.spec is not None]
+
+
+def _layers_of(plan: object) -> Sequence[Replacement]:
     if isinstance(plan, Plan):
         return plan.layers
     if isinstance(plan, str) and plan in known_transforms():
@@ -124,12 +128,16 @@ def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[in
     reason = obstacle(layer.path, module, owners)
     if reason is not None:
         return f"{layer.path!r}: {reason}"
-    weight = module.get_parameter("weight")
-    planned = (layer.out_features, layer.in_features, *layer.kernel)
-    if kind_of(module) != layer.kind or tuple(weight.shape) != planned:
-        found = f"a {kind_of(module)} with weight {tuple(weight.shape)}"
-        return f"{layer.path!r} is {found}, not a {layer.kind} with {planned}"
+    dense = the_dense_map(module)
+    planned = (layer.out_features, layer.in_features // layer.groups, *layer.kernel)
+    if (dense.kind, dense.groups, tuple(dense.weight.shape)) != (layer.kind, layer.groups, planned):
+        found = f"a {dense.kind} with weight {tuple(dense.weight.shape)}{_in_groups(dense.groups)}"
+        return f"{layer.path!r} is {found}, not a {layer.kind} with {planned}{_in_groups(layer.groups)}"
     return None
+
+
+def _in_groups(groups: int) -> str:
+    return f" in {groups} groups" if groups > 1 else ""
 
 
 def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None:
@@ -142,16 +150,20 @@ def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None
 @torch.no_grad()
 def _build(planned: Replacement, module: nn.Module, init: Init) -> Layer:
     layer = planned.build(module, draw=init != "none")
-    weight = module.get_parameter("weight")
+    weight = the_dense_map(module).weight
     if not weight.is_meta and init != "none":
         precise = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
         _initialise_(layer, precise, init)
-    _adopt(module, layer)
+    adopt(module, layer)
     return layer
 
 
 def _initialise_(layer: Layer, weight: Tensor, init: Init) -> None:
     """Give a layer the weights that `init` asks for, from the dense weight it replaces."""
+    if isinstance(layer, GroupedConv):
+        for part, rows in zip(layer.convs, weight.chunk(layer.groups), strict=True):
+            _initialise_(part, rows, init)
+        return
     std = float(weight.square().mean().sqrt())
     if isinstance(layer, SeparableConv):
         if init == "project":
@@ -193,24 +205,16 @@ def _call_layers_(model: nn.Module) -> nn.Module:
             fits = {F.relu: 1, F.gelu: 2}.get(module.activation, 0)
             stands_in = any(True for _ in stand_ins(module))
             module.activation_relu_or_gelu = 0 if stands_in else fits
+        elif isinstance(module, nn.TransformerEncoder):  # which makes nested tensors for that kernel alone
+            asked = module.use_nested_tensor is True
+            if asked and any(True for _ in stand_ins(module)):
+                vars(module)[_NESTED] = _OFF
+            elif vars(module)[_NESTED] == _OFF:
+                vars(module)[_NESTED] = True
     return model
-
-
-def _adopt(old: nn.Module, new: nn.Module) -> nn.Module:
-    """Hand the mode and the hooks of a module over to the one that takes its place."""
-    new.train(old.training)
-    for name in _HOOKS:
-        setattr(new, name, copy.copy(getattr(old, name)))
-    return new
 
 
 def exchange(model: nn.Module, made: dict[int, nn.Module] | dict[int, Layer]) -> nn.Module:
     """A deep copy of `model` with some modules exchanged; what is exchanged is not copied first."""
     memo: dict[int, object] = dict(made)
     return copy.deepcopy(model, memo)
-
-
-def _become_(old: nn.Module, new: nn.Module) -> None:
-    """Turn one module into another where it stands: whoever holds it holds the new one, plain lists too."""
-    old.__class__ = new.__class__
-    old.__dict__ = new.__dict__

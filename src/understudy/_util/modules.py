@@ -1,0 +1,32 @@
+"""One module in the place of another: its mode, its hooks, and where it stands."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+)
+
+
+def adopt(old: nn.Module, new: nn.Module) -> nn.Module:
+    """Hand the mode and the hooks of a module over to the one that takes its place."""
+    new.train(old.training)
+    for name in _HOOKS:
+        setattr(new, name, copy.copy(getattr(old, name)))
+    return new
+
+
+def become_(old: nn.Module, new: nn.Module) -> None:
+    """Turn one module into another where it stands: whoever holds it holds the new one, plain lists too."""
+    old.__class__ = new.__class__
+    old.__dict__ = new.__dict__

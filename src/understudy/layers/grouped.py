@@ -1,0 +1,120 @@
+"""A grouped convolution: a stand-in for every group, all of one shape, transform and knob."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from understudy.transforms import Transform
+from understudy.transforms.stages import Product, State, is_plain
+
+from .conv import Conv, merged_conv
+from .execution import Execution
+from .geometry import DenseConv, Geometry
+from .layer import Layer
+from .separable import SeparableConv
+
+
+class GroupedConv(Layer):
+    """Equal, consecutive slices of the channels, each through a structured convolution of its own."""
+
+    def __init__(self, parts: Sequence[Conv | SeparableConv], bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.geometry = parts[0].geometry
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.in_channels = sum(part.in_channels for part in parts)
+        self.out_channels = sum(part.out_channels for part in parts)
+        self.kernel_size, self.stride = self.geometry.kernel, self.geometry.stride
+        self.padding, self.dilation = self.geometry.padding, self.geometry.dilation
+        self.groups = len(parts)
+
+    @property
+    def convs(self) -> list[Conv | SeparableConv]:
+        """The stand-ins of the groups, in the order of the channels."""
+        return [part for part in self.parts if isinstance(part, Conv | SeparableConv)]
+
+    @property
+    def transform(self) -> Transform:  # type: ignore[override]
+        """That of the first group, which speaks for all but for its seed and weights."""
+        return self.convs[0].transform
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """One of every group."""
+        return tuple(part.transform for part in self.convs)
+
+    @property
+    def execution(self) -> Execution:
+        """How every group runs, and whether the whole is recomputed."""
+        return self.convs[0].execution
+
+    @execution.setter
+    def execution(self, wanted: Execution) -> None:
+        for part in self.convs:
+            part.execution = wanted
+
+    @property
+    def weight(self) -> Tensor:
+        """The kernel, (out, in / groups, …)."""
+        return torch.cat([part.weight for part in self.convs])
+
+    def positions(self, x: Tensor) -> int:
+        """Output pixels of the batch."""
+        return x.shape[0] * math.prod(self.geometry.output_size(x))
+
+    def keeps_much(self, positions: int) -> bool:
+        """As its groups do."""
+        return self.convs[0].keeps_much(positions)
+
+    def prepare(self, positions: int) -> State:
+        """The stages of the first group, then those of the next: equally many of each."""
+        return tuple(itertools.chain.from_iterable(part.prepare(positions) for part in self.convs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to `(batch, in, …)` or `(in, …)`."""
+        self.geometry.check_input(x, self.in_channels)
+        if x.dim() == self.geometry.dims + 1:
+            return self._call(x.unsqueeze(0)).squeeze(0)
+        return self._call(x)
+
+    def run(self, state: State, x: Tensor) -> Tensor:
+        """Plain stages of all groups are one grouped convolution; any others run group after group."""
+        each = len(state) // self.groups
+        states = [state[place : place + each] for place in range(0, len(state), each)]
+        if all(is_plain(stage) for stage in state):
+            return self._convolve(states, x)
+        slices = zip(self.convs, states, x.chunk(self.groups, dim=1), strict=True)
+        out = torch.cat([part.run(own, piece) for part, own, piece in slices], dim=1)
+        if self.bias is None:
+            return out
+        return out + self.bias.to(out.dtype).reshape(-1, *(1 for _ in self.geometry.kernel))
+
+    def _convolve(self, states: list[State], x: Tensor) -> Tensor:
+        """Matrices in turn: the first at every patch, the others at every pixel, the bias with the last."""
+        geometry = self.geometry
+        pointwise = Geometry.pointwise(geometry.dims)
+        taps = [part.depthwise.weight for part in self.convs if isinstance(part, SeparableConv)]
+        if taps:
+            x = geometry.convolve(x, torch.cat(taps), groups=self.in_channels)
+            geometry = pointwise
+        turns = list(zip(*states, strict=True))  # one stage of every group
+        for number, turn in enumerate(turns):
+            weight = torch.cat([stage.weight for stage in turn if isinstance(stage, Product)])
+            kernel = weight.reshape(len(weight), -1, *geometry.kernel)
+            bias = self.bias if number == len(turns) - 1 else None
+            x = geometry.convolve(x, kernel, bias, groups=self.groups)
+            geometry = pointwise
+        return x
+
+    def merged(self) -> DenseConv:
+        """One dense grouped convolution."""
+        return merged_conv(self.geometry, self.weight, self.bias, self.groups)
+
+    def ideal_mult_adds(self, positions: int) -> int:
+        """Those of all groups."""
+        return sum(part.ideal_mult_adds(positions) for part in self.convs)

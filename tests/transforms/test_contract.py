@@ -18,7 +18,7 @@ from understudy.counting.operations import UnknownOperationError
 from understudy.transforms import Acdc, Hashed, LowRank, Shuffle, Transform, known_transforms
 from understudy.transforms.metric import Metric
 from understudy.transforms.orders import Order
-from understudy.transforms.stages import Blocks, Product, State
+from understudy.transforms.stages import Permute, Product, State
 
 Check = Callable[[Case], None]
 
@@ -176,7 +176,7 @@ class AppliesAnotherMatrixToColumns(LowRank):
 
 class PromisesAKernelThatItCannotRun(LowRank):
     def stages(self, order: str) -> State:
-        return Blocks(self.v[None]), *super().stages(order)[1:]
+        return Permute((1, self.in_features), (0, 1)), *super().stages(order)
 
 
 class TakesAnyOrder(LowRank):

@@ -20,7 +20,7 @@ class Execution:
     """A choice for one layer; what is left at "auto" and None is chosen by cost at every call.
 
     `order` is one of the transform's, as `transform.legal_orders` lists them; "auto" takes the one with the
-    fewest mult-adds for the number of vectors at hand. `layout` says whether vectors are the rows or the
+    fewest mult-adds for the number of vectors at hand, of those that unfold no patches of a convolution. `layout` says whether vectors are the rows or the
     columns of the products; "auto" follows the memory of the input. With `recompute`, training keeps no more
     than a dense layer would, the input: what lies between input and output is computed again in the backward
     pass; None does so where a layer would keep much.
@@ -52,18 +52,11 @@ class Execution:
         if self.order != AUTO:
             transform.legal_order(self.order)
 
-    def choose(self, transform: Transform, positions: int) -> Order:
-        """The order of a call on so many vectors."""
+    def choose(self, transform: Transform, positions: int, area: int = 1) -> Order:
+        """The order of a call on so many vectors, which may be patches of `area` taps."""
         if self.order == AUTO or known_positions(positions) == 0:
-            return transform.order_for(positions)
+            return transform.order_for(positions, area)
         return transform.legal_order(self.order)
-
-    def prepare(self, transform: Transform, positions: int) -> State:
-        """What a call on so many vectors does before it looks at its input.
-
-        Every call makes it anew: this is the one place where something may be kept between calls.
-        """
-        return transform.prepare(self.choose(transform, positions).name)
 
     def apply(self, transform: Transform, state: State, x: Tensor, *, rows: bool) -> Tensor:
         """Run prepared stages on (..., in) if `rows`, else on (batch, in, positions), in this layout."""

@@ -79,12 +79,12 @@ class Geometry:
             for axis, (size, k, s, d) in enumerate(axes)
         ]
 
-    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """A dense convolution of this geometry."""
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, groups: int = 1) -> Tensor:
+        """A convolution of this geometry."""
         run = F.conv1d if self.dims == 1 else F.conv2d
         if self.padding_mode == "zeros":
-            return run(x, weight, bias, self.stride, self.padding, self.dilation)
-        return run(self.pad(x), weight, bias, self.stride, 0, self.dilation)
+            return run(x, weight, bias, self.stride, self.padding, self.dilation, groups)
+        return run(self.pad(x), weight, bias, self.stride, 0, self.dilation, groups)
 
     def pixels(self, x: Tensor) -> Tensor:
         """The pixels a 1×1 kernel looks at, (batch, channels, …)."""

@@ -7,7 +7,8 @@ instead of calling the layer (as nn.MultiheadAttention does with its out_proj) s
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,10 @@ from understudy.transforms import Transform
 from understudy.transforms.stages import State
 
 from .execution import DEFAULT, Execution
+from .kept import Kept
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Layer(nn.Module, abc.ABC):
@@ -27,7 +32,21 @@ class Layer(nn.Module, abc.ABC):
 
     transform: Transform
     bias: Tensor | None
+    area: int = 1  # taps of the patches that the transform meets
     _execution: Execution = DEFAULT
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept = Kept()
+
+    def train(self, mode: bool = True) -> Self:
+        """As of any module; in training nothing is kept between calls."""
+        self._kept.drop()
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._kept.drop()
+        return super()._apply(fn, recurse)
 
     @property
     @abc.abstractmethod
@@ -63,8 +82,11 @@ class Layer(nn.Module, abc.ABC):
         self._execution = wanted
 
     def prepare(self, positions: int) -> State:
-        """What a call on so many vectors does before it looks at its input."""
-        return self.execution.prepare(self.transform, positions)
+        """What a call on so many vectors does before it looks at its input: in inference, once for all."""
+        order = self.execution.choose(self.transform, positions, self.area)
+        if self.training or torch.is_grad_enabled():
+            return self.transform.prepare(order.name)
+        return self._kept.state(self.transform, order)
 
     def _prepare_and_run(self, x: Tensor) -> Tensor:
         return self.run(self.prepare(self.positions(x)), x)

@@ -43,8 +43,9 @@ class Pricing:
     def mult_adds(self, knob: int) -> int:
         """As executed over all calls; where another module reads the weight, each read forms it."""
         assert self.site.positions is not None
+        area = self.site.area if self.way == "unfolded" else 1
         called = sum(
-            self.transform.executed_mult_adds(*self.shape, knob, positions) + positions * self.taps
+            self.transform.executed_mult_adds(*self.shape, knob, positions, area) + positions * self.taps
             for positions in self.site.positions
         )
         return called + self.site.weight_reads * self.transform.forming_mult_adds(*self.shape, knob)

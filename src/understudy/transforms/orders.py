@@ -23,11 +23,17 @@ class Order(NamedTuple):
     name: str
     per_call: int  # mult-adds that do not depend on the input: products of factors
     per_vector: int  # mult-adds for each input vector
-    whole: bool = False  # its first stage is one matrix over all channels: a convolution can run its kernel
+    run: int = (
+        0  # neighbouring channels that each matrix of its first stage reads; 0: they are not neighbours
+    )
 
     def mult_adds(self, positions: int) -> int:
         """Of one call on so many vectors."""
         return self.per_call + positions * self.per_vector
+
+    def convolves(self, area: int) -> bool:
+        """Whether its first stage can be a convolution of so many taps: it keeps those of a channel together."""
+        return self.run > 0 and self.run % area == 0
 
 
 def cheapest(orders: Sequence[Order], positions: int) -> Order:
@@ -40,6 +46,11 @@ def cheapest(orders: Sequence[Order], positions: int) -> Order:
         if order.mult_adds(positions) < best.mult_adds(positions):
             best = order
     return best
+
+
+def convolving(orders: Sequence[Order], area: int) -> list[Order]:
+    """The orders that a convolution of so many taps can run without unfolding patches; "formed" always is."""
+    return [order for order in orders if area == 1 or order.convolves(area)]
 
 
 def known_positions(positions: int) -> int:

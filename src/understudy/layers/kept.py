@@ -1,0 +1,82 @@
+"""What a layer keeps between calls in inference: all that follows from its parameters alone.
+
+Formed weights and merged factors are the same in every call until a parameter changes. They are never saved,
+copied or pickled, and what they were made from is looked at before every use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.transforms import Transform
+from understudy.transforms.orders import FORMED, Order
+from understudy.transforms.stages import State
+
+# Where a parameter lies, how often it was written to, and its first values: writing through `.data`, as
+# averages of weights are often kept, counts no version.
+Mark = tuple[object, ...]
+
+
+class Kept:
+    """The prepared states of one transform, by order, and the marks of the parameters they were made from."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, torch.dtype | None], State] = {}
+        self._marks: list[Mark] = []
+        self._memory: list[Tensor] = []  # held, so that no other tensor comes to lie where a parameter lay
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
+        return Kept()
+
+    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
+        return Kept, ()
+
+    def drop(self) -> None:
+        """Forget everything."""
+        self._states.clear()
+        self._marks.clear()
+        self._memory.clear()
+
+    def state(self, transform: Transform, order: Order) -> State:
+        """The prepared state of an order: the one that is kept, as long as nothing it follows from changed."""
+        if order.per_call == 0 and order.name != FORMED:  # its stages are the parameters themselves
+            return transform.prepare(order.name)
+        tensors = [*transform._parameters.values(), *transform._buffers.values()]
+        sources = [tensor for tensor in tensors if tensor is not None]
+        if not _may_keep(sources):
+            return transform.prepare(order.name)
+        marks = [_mark(tensor) for tensor in sources]
+        if marks != self._marks:
+            self.drop()
+            self._marks, self._memory = marks, [tensor.detach() for tensor in sources]
+        device = sources[0].device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        found = self._states.get((order.name, dtype))
+        if found is None:
+            found = self._states[order.name, dtype] = transform.prepare(order.name)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+
+def _may_keep(sources: list[Tensor]) -> bool:
+    """Not where tensors are not what they seem: in graphs that are captured, traced or transformed."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
+        return False
+    for tensor in sources:
+        if type(tensor) not in (nn.Parameter, Tensor) or tensor.is_meta or tensor.is_inference():
+            return False
+    return torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _mark(tensor: Tensor) -> Mark:
+    address = tensor.data_ptr()
+    first = b""
+    if tensor.device.type == "cpu" and tensor.is_contiguous():
+        first = ctypes.string_at(address, min(16, tensor.nbytes))  # a tenth of what indexing takes
+    return address, tensor._version, tensor.dtype, tensor.shape, first

@@ -16,7 +16,7 @@ from understudy.planning.request import Request
 from understudy.planning.sites import Site, Sites, sites
 from understudy.students.cost import Cost, cost
 from understudy.students.file import load, save
-from understudy.students.substitute import merge, substitute, substitute_
+from understudy.students.substitute import lower, merge, substitute, substitute_
 from understudy.students.weights import load_weights
 
 from .transforms import Transform, get_transform, list_transforms, register_transform
@@ -53,6 +53,7 @@ __all__ = [
     "list_transforms",
     "load",
     "load_weights",
+    "lower",
     "merge",
     "plan",
     "register_operation",

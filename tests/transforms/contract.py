@@ -26,6 +26,7 @@ from torch.func import functional_call
 from understudy.counting.trace import trace
 from understudy.layers import Conv, Execution, Linear
 from understudy.layers.geometry import Geometry
+from understudy.layers.lowering import lowered
 from understudy.transforms import Acdc, Transform, known_transforms
 from understudy.transforms.base import describe_knobs
 from understudy.transforms.metric import Metric
@@ -142,6 +143,22 @@ def check_an_order_says_whether_a_convolution_can_run_its_kernel(case: Case) -> 
         first = transform.prepare(order.name)[0]
         reads = first.run if isinstance(first, Product | Blocks) else 0
         assert order.run == reads, order.name
+
+
+def check_lowered_modules_are_the_same_map_with_the_same_parameters(case: Case) -> None:
+    """In every order, on vectors and on pixels: entries may lie in other shapes, none is added or lost."""
+    transform = case.double()
+    held = torch.cat([parameter.detach().flatten() for parameter in transform.parameters()]).sort().values
+    layers = ((Linear(transform), (3, 2)), (Conv(transform, Geometry.pointwise(2)), (2,)))
+    for layer, leading in layers:
+        layer.eval()
+        x = vectors(*leading, case.in_features, *((3, 4) if isinstance(layer, Conv) else ()))
+        for order in ("auto", *(order.name for order in transform.legal_orders)):
+            layer.execution = Execution(order)
+            plain = lowered(layer)
+            assert_near(plain(x), layer(x))
+            entries = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()])
+            assert torch.equal(entries.sort().values, held), order
 
 
 def check_an_illegal_order_is_refused_with_the_legal_ones(case: Case) -> None:

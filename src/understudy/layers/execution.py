@@ -20,10 +20,10 @@ class Execution:
     """A choice for one layer; what is left at "auto" and None is chosen by cost at every call.
 
     `order` is one of the transform's, as `transform.legal_orders` lists them; "auto" takes the one with the
-    fewest mult-adds for the number of vectors at hand, of those that unfold no patches of a convolution. `layout` says whether vectors are the rows or the
-    columns of the products; "auto" follows the memory of the input. With `recompute`, training keeps no more
-    than a dense layer would, the input: what lies between input and output is computed again in the backward
-    pass; None does so where a layer would keep much.
+    fewest mult-adds for the number of vectors at hand, of those that unfold no patches of a convolution.
+    `layout` says whether vectors are the rows or the columns of the products; "auto" follows the memory of
+    the input. With `recompute`, training keeps no more than a dense layer would, the input: what lies between
+    input and output is computed again in the backward pass; None does so where a layer would keep much.
 
     >>> Execution(order="formed", recompute=False)
     Execution(order='formed', recompute=False)

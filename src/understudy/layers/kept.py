@@ -42,7 +42,7 @@ class Kept:
         self._memory.clear()
 
     def state(self, transform: Transform, order: Order) -> State:
-        """The prepared state of an order: the one that is kept, as long as nothing it follows from changed."""
+        """The prepared state of an order: the kept one, as long as nothing it follows from changed."""
         if order.per_call == 0 and order.name != FORMED:  # its stages are the parameters themselves
             return transform.prepare(order.name)
         tensors = [*transform._parameters.values(), *transform._buffers.values()]
@@ -66,7 +66,8 @@ class Kept:
 
 def _may_keep(sources: list[Tensor]) -> bool:
     """Not where tensors are not what they seem: in graphs that are captured, traced or transformed."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
+    tracing = torch._C._get_tracing_state() is not None
+    if tracing or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
     for tensor in sources:
         if type(tensor) not in (nn.Parameter, Tensor) or tensor.is_meta or tensor.is_inference():

@@ -46,7 +46,8 @@ class Layer(nn.Module, abc.ABC):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._kept.drop()
-        return super()._apply(fn, recurse)
+        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return moved
 
     @property
     @abc.abstractmethod

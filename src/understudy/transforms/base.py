@@ -151,11 +151,9 @@ class Transform(nn.Module, abc.ABC):
         Of patches of `area` taps only the orders count that need not unfold them.
         """
         positions = known_positions(positions)
-        return (
-            self.legal_orders[0]
-            if positions == 0
-            else cheapest(convolving(self.legal_orders, area), positions)
-        )
+        if positions == 0:
+            return self.legal_orders[0]
+        return cheapest(convolving(self.legal_orders, area), positions)
 
     def legal_order(self, name: str) -> Order:
         """An order by its name; a ValueError names the legal ones."""

@@ -23,16 +23,14 @@ class Order(NamedTuple):
     name: str
     per_call: int  # mult-adds that do not depend on the input: products of factors
     per_vector: int  # mult-adds for each input vector
-    run: int = (
-        0  # neighbouring channels that each matrix of its first stage reads; 0: they are not neighbours
-    )
+    run: int = 0  # neighbouring channels that a matrix of its first stage reads; 0: they are not neighbours
 
     def mult_adds(self, positions: int) -> int:
         """Of one call on so many vectors."""
         return self.per_call + positions * self.per_vector
 
     def convolves(self, area: int) -> bool:
-        """Whether its first stage can be a convolution of so many taps: it keeps those of a channel together."""
+        """Whether its first stage can be a convolution of so many taps: it parts those of no channel."""
         return self.run > 0 and self.run % area == 0
 
 
@@ -48,9 +46,9 @@ def cheapest(orders: Sequence[Order], positions: int) -> Order:
     return best
 
 
-def convolving(orders: Sequence[Order], area: int) -> list[Order]:
+def convolving(orders: Sequence[Order], area: int) -> Sequence[Order]:
     """The orders that a convolution of so many taps can run without unfolding patches; "formed" always is."""
-    return [order for order in orders if area == 1 or order.convolves(area)]
+    return orders if area == 1 else [order for order in orders if order.convolves(area)]
 
 
 def known_positions(positions: int) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .base import Shapes, Transform
+from .mixing import scattered, shuffled
 from .numerics import clamp_knob
 from .orders import Order
 
@@ -24,7 +24,8 @@ class Hashed(Transform):
 
     "balanced" cuts one random permutation of the entries into M nearly equal runs: every weight is used, and
     its gradient is the sum over a run. "independent", as published, draws each index by itself, which leaves
-    a share of the weights unused. Either way h follows from the seed and is never saved.
+    a share of the weights unused. Either way h follows from the seed by arithmetic (`mixing`), is never saved,
+    and is computed in an exported graph.
     """
 
     name = "hashed"
@@ -87,27 +88,34 @@ class Hashed(Transform):
         return 1 - used / self.knob
 
     def _draw_index_(self) -> None:
-        """Fill `index` and `order` from the seed, on the device of the weights.
-
-        numpy's RandomState is used because its streams are frozen for good: a checkpoint that holds only the
-        seed must find the same index under every later version and on every device.
-        """
+        """Fill `index` and `order` from the seed, on the device of the weights."""
         device = self.weight.device
         entries = self.in_features * self.out_features
         index = torch.empty(entries, dtype=torch.int32, device=device)
         order = torch.empty(entries if self.indexing == "balanced" else 0, dtype=torch.int32, device=device)
         if device.type != "meta":
-            random = np.random.RandomState(self.seed % 2**32)
             if self.indexing == "independent":
-                index.copy_(torch.from_numpy(random.randint(0, self.knob, entries, dtype=np.int32)))
+                index.copy_(scattered(entries, self.knob, self.seed, device))
             else:
-                permutation = random.permutation(np.arange(entries, dtype=np.int32))
-                drawn = np.empty(entries, dtype=np.int32)
-                drawn[permutation] = np.repeat(np.arange(self.knob, dtype=np.int32), self._run_lengths())
-                order.copy_(torch.from_numpy(permutation))
-                index.copy_(torch.from_numpy(drawn))
+                places = shuffled(entries, self.seed, device)
+                order[places] = torch.arange(entries, dtype=torch.int32, device=device)
+                index.copy_(self._weight_at(places))
         self.register_buffer("index", index, persistent=False)
         self.register_buffer("order", order, persistent=False)
+
+    def _weight_at(self, places: Tensor) -> Tensor:
+        """The weight whose run holds a place: the longer runs come first."""
+        share, longer = divmod(self.in_features * self.out_features, self.knob)
+        in_longer = torch.div(places, share + 1, rounding_mode="floor")
+        in_others = torch.div(places - longer, share, rounding_mode="floor")
+        return torch.maximum(in_longer, in_others)
+
+    def _computed_index(self) -> Tensor:
+        """The index by arithmetic on a range: in a graph it takes no memory of a file."""
+        entries, device = self.in_features * self.out_features, self.weight.device
+        if self.indexing == "independent":
+            return scattered(entries, self.knob, self.seed, device)
+        return self._weight_at(shuffled(entries, self.seed, device))
 
     def _run_lengths(self) -> list[int]:
         """Entries that each weight serves: ⌈N/M⌉ for the first N mod M weights, ⌊N/M⌋ for the others."""
@@ -121,7 +129,9 @@ class Hashed(Transform):
 
     def matrix(self) -> Tensor:
         """Gather the weights."""
-        if self.indexing == "independent":
+        if torch.compiler.is_exporting():
+            entries = self.weight.index_select(0, self._computed_index())
+        elif self.indexing == "independent":
             entries = self.weight.index_select(0, self.index)
         else:
             entries = _BalancedGather.apply(self.weight, self.index, self.order)  # type: ignore[no-untyped-call]

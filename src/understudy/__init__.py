@@ -1,6 +1,10 @@
 """Replace the linear parts of a network by structured stand-ins, and count truthfully what they cost."""
 
 from understudy.counting.operations import UnknownOperationError, register_operation
+from understudy.deploy.export import Exported, export
+from understudy.deploy.graph import ExportError
+from understudy.deploy.speed import Latency, speed
+from understudy.deploy.tune import tune
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
 from understudy.fitting.calibrate import calibrate
@@ -32,6 +36,9 @@ __all__ = [
     "Compression",
     "Cost",
     "Execution",
+    "ExportError",
+    "Exported",
+    "Latency",
     "Layer",
     "Plan",
     "Request",
@@ -48,6 +55,7 @@ __all__ = [
     "cost",
     "create_model",
     "example_input",
+    "export",
     "get_transform",
     "list_models",
     "list_transforms",
@@ -60,8 +68,10 @@ __all__ = [
     "register_transform",
     "save",
     "sites",
+    "speed",
     "stand_ins",
     "substitute",
     "substitute_",
+    "tune",
     "weight_decay_groups",
 ]

@@ -84,10 +84,9 @@ class Layer(nn.Module, abc.ABC):
 
     def prepare(self, positions: int) -> State:
         """What a call on so many vectors does before it looks at its input: in inference, once for all."""
-        order = self.execution.choose(self.transform, positions, self.area)
-        if self.training or torch.is_grad_enabled():
-            return self.transform.prepare(order.name)
-        return self._kept.state(self.transform, order)
+        inference = not (self.training or torch.is_grad_enabled())
+        order = self.execution.choose(self.transform, positions, self.area, inference=inference)
+        return self._kept.state(self.transform, order) if inference else self.transform.prepare(order.name)
 
     def _prepare_and_run(self, x: Tensor) -> Tensor:
         return self.run(self.prepare(self.positions(x)), x)

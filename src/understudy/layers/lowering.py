@@ -61,7 +61,7 @@ def lowered(layer: Layer) -> nn.Module:
 
 def _order_of(layer: Layer) -> Order:
     """The order set, or the one with the least work a vector, all that is made ahead being free."""
-    transform, wanted = layer.transform, layer.execution.order
+    transform, wanted = layer.transform, layer.execution.in_inference
     if wanted != AUTO:
         return transform.legal_order(wanted)
     return min(_candidates(layer), key=lambda order: order.per_vector + _MOVE * _between(transform, order))

@@ -253,6 +253,9 @@ class Transform(nn.Module, abc.ABC):
             if not parameter.is_meta:
                 parameter.copy_(self.sample(parameter.shape, std, generator))
 
+    def leave_to_the_graph_(self) -> None:
+        """Drop what is not saved and an exported graph makes by itself: here nothing is."""
+
     def spec_options(self) -> dict[str, str]:
         """The options this instance was built with, as `options` names them."""
         return {}

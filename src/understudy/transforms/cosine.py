@@ -28,7 +28,7 @@ def unriffle(x: Tensor) -> Tensor:
 
 
 def cosine_matrix(width: int, like: Tensor) -> Tensor:
-    """The orthonormal DCT-II as a matrix, by arithmetic on a range: C[k,n] = √(2/N) cos(π k (2n + 1) / 2N)."""
+    """The orthonormal DCT-II as a matrix, by arithmetic on a range: √(2/N) cos(π k (2n + 1) / 2N)."""
     place = torch.arange(width, device=like.device)
     turns = place[:, None] * (2 * place + 1) % (4 * width)  # whole turns are left out while numbers are whole
     scale = torch.where(place == 0, math.sqrt(1 / width), math.sqrt(2 / width)).to(like.dtype)

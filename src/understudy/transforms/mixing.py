@@ -35,21 +35,25 @@ def _cube(x: Tensor, key: int) -> Tensor:
 def shuffled(size: int, seed: int, device: torch.device | None = None) -> Tensor:
     """A bijection of 0..size − 1, at every number where it goes, int64.
 
-    A step of a + b·x, then rounds on the quotient and the remainder by a divisor of `size` near its root:
-    each in turn is moved on by a cube of the other, and so can be moved back.
+    A number is a row and a column of a table as square as `size` has divisors. In turn each is moved on by a
+    cube of the other, which can be undone.
     """
-    first, second, *rounds = keys(seed, 2 + _ROUNDS)
-    factor = next(b for b in range(second % size + size, 2 * size + second % size) if math.gcd(b, size) == 1)
-    x = (torch.arange(size, device=device) * (factor % size) + first % size) % size
-    width = next(size // k for k in range(math.isqrt(size), 0, -1) if size % k == 0)
-    left, right = torch.div(x, width, rounding_mode="floor"), x % width  # below height, below width
-    height = size // width
+    factor, *rounds = keys(seed, 1 + _ROUNDS)
+    height = next(k for k in range(math.isqrt(size), 0, -1) if size % k == 0)
+    width = size // height
+    rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
+    factor = next(b for b in range(factor % width, 3 * width) if math.gcd(b, width) == 1)
+    row, column = rows[:, None], (columns * factor % width)[None]
     for place, key in enumerate(rounds):  # cubes of few numbers, looked up for all
         if place % 2 == 0:
-            right = (right + _cube(torch.arange(height, device=device), key)[left]) % width
+            column = (column + _look_up(_cube(rows, key) % width, row)) % width
         else:
-            left = (left + _cube(torch.arange(width, device=device), key)[right]) % height
-    return left * width + right
+            row = (row + _look_up(_cube(columns, key) % height, column)) % height
+    return (row * width + column).flatten()
+
+
+def _look_up(table: Tensor, places: Tensor) -> Tensor:
+    return table.index_select(0, places.flatten()).reshape(places.shape)
 
 
 def scattered(size: int, below: int, seed: int, device: torch.device | None = None) -> Tensor:

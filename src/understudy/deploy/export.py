@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from understudy._util.quantities import format_bytes
 from understudy._util.text_tables import Shown, Table, table
 from understudy._util.timing import time_in_turns
-from understudy.counting.trace import Example, as_inputs
+from understudy.counting.trace import Example
 
 from .formats import quantise_, write, written
-from .graph import ExportError, capture, outputs, ready, rebatched
+from .graph import ExportError, capture, lively, outputs, ready, rebatched
 from .runtimes import Format, Runner, format_of, needed, opened
 
 Precision = Literal["float32", "float16"]
@@ -103,7 +103,7 @@ def export(
     (ONNX only): the error before and after, and how often the largest output is the same, are in the result.
 
     >>> import understudy as us
-    >>> model = us.create_model("resnet20")
+    >>> model = us.create_model("wrn_10_1")
     >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5))
     >>> us.export(student, "student.pt2", (1, 3, 32, 32)).error < 1e-4
     True
@@ -124,7 +124,7 @@ def export(
             raise FileExistsError(f"{file} exists; overwrite=True writes over it")
     needed(kind)
     network = ready(model)
-    given = as_inputs(example)
+    given = lively(example)
     batches = [given, rebatched(given, _size(given) + 1)]
     wanted = [outputs(network, batch) for batch in batches]
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:

@@ -76,6 +76,19 @@ def rebatched(example: Example, size: int) -> Example:
     return changed
 
 
+def lively(example: Example) -> Example:
+    """An example to compare outputs by: what is all zero, or has a shape only, becomes normal numbers."""
+    generator = torch.Generator().manual_seed(0)
+
+    def filled(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point() and (tensor.is_meta or not bool(tensor.any())):
+            return torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+        return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor.cpu()
+
+    changed: Example = tree_map_only(Tensor, filled, as_inputs(example))
+    return changed
+
+
 def ready(model: nn.Module) -> nn.Module:
     """A copy of a network for inference: on the CPU, in evaluation mode, as it was otherwise."""
     return copy.deepcopy(unwrapped(model)).cpu().eval()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.counting.trace import trace
-from understudy.layers import Conv, Layer, Linear
+from understudy.layers import Conv, Execution, Layer, Linear, SeparableConv
 from understudy.layers.geometry import Geometry
 from understudy.transforms import Transform, get_transform
 
@@ -165,3 +165,31 @@ def infer_on(layer: nn.Module, x: Tensor) -> Tensor:
     with torch.no_grad():
         out: Tensor = layer(x)
     return out
+
+
+@pytest.mark.parametrize("name", ["low_rank", "hashed"])
+def test_steps_that_are_kept_follow_parameters_bias_execution_and_shape(name: str) -> None:
+    made = get_transform(name)
+    knobs = made.knobs(16, 24)
+    transform = made(16, 24, knobs[len(knobs) // 2])
+    separable = SeparableConv(transform, SQUARE, torch.ones(24)).eval()
+    linear = Linear(copy.deepcopy(transform), torch.ones(24)).eval()
+    inputs = {separable: images(), linear: images().movedim(1, -1)}
+    for layer, x in inputs.items():
+        for change in (
+            lambda layer: layer.eval(),
+            lambda layer: [parameter.data.mul_(0.5) for parameter in layer.transform.parameters()],
+            lambda layer: layer.bias.data.add_(1),
+            lambda layer: setattr(layer, "execution", Execution(order="formed")),
+            lambda layer: layer.load_state_dict(
+                {key: value.clone() for key, value in layer.state_dict().items()}, assign=True
+            ),
+        ):
+            change(layer)
+            for part in (x, x[:2], x):
+                with torch.no_grad():
+                    got = layer(part)
+                torch.testing.assert_close(got, layer(part).detach(), atol=1e-5, rtol=1e-5)
+    taps = separable.depthwise.weight
+    taps.data = taps.data * 2
+    torch.testing.assert_close(infer(separable), fresh(separable), atol=1e-5, rtol=1e-5)

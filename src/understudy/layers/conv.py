@@ -11,6 +11,7 @@ from understudy.transforms import Transform
 from understudy.transforms.stages import Blocks, Product, State, is_plain
 
 from .geometry import DenseConv, Geometry
+from .kept import Steps
 from .layer import Layer, fill_
 
 
@@ -80,6 +81,20 @@ class Conv(Layer):
             x = geometry.convolve(x, kernel)
             geometry, kernel = pointwise, weight.reshape(*weight.shape, *pointwise.kernel)
         return geometry.convolve(x, kernel, self.bias)
+
+    def steps(self, state: State) -> Steps | None:
+        """One convolution after the other, where all stages are plain."""
+        weights = _plain_weights(state)
+        if len(weights) < len(state) or self.geometry.padding_mode != "zeros":
+            return None
+        pointwise = Geometry.pointwise(self.geometry.dims)
+        made = []
+        for place, weight in enumerate(weights):
+            geometry = pointwise if place else self.geometry
+            kernel = weight.reshape(len(weight), -1, *geometry.kernel)
+            bias = self.bias if place == len(weights) - 1 else None
+            made.append(geometry.step(kernel, bias))
+        return tuple(made)
 
     def _run_stages(self, state: State, pixels: Tensor, x: Tensor) -> Tensor:
         """Run stages on (batch, channels, pixels…), in that memory's layout; the output has that of `x`."""

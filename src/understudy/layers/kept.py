@@ -7,6 +7,7 @@ copied or pickled, and what they were made from is looked at before every use.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,13 +20,16 @@ from understudy.transforms.stages import State
 # Where a parameter lies, how often it was written to, and its first values: writing through `.data`, as
 # averages of weights are often kept, counts no version.
 Mark = tuple[object, ...]
+Steps = tuple[Callable[[Tensor], Tensor], ...]
+_SHAPES = 32  # of inputs, whose steps are kept at a time
 
 
 class Kept:
-    """The prepared states of one transform, by order, and the marks of the parameters they were made from."""
+    """Prepared states by order, what calls do by the shape of their input, and what both follow from."""
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, torch.dtype | None], State] = {}
+        self._steps: dict[torch.Size, Steps | None] = {}
         self._marks: list[Mark] = []
         self._memory: list[Tensor] = []  # held, so that no other tensor comes to lie where a parameter lay
 
@@ -35,24 +39,23 @@ class Kept:
     def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
         return Kept, ()
 
+    def __len__(self) -> int:
+        return len(self._states)
+
     def drop(self) -> None:
         """Forget everything."""
         self._states.clear()
+        self._steps.clear()
         self._marks.clear()
         self._memory.clear()
 
-    def state(self, transform: Transform, order: Order) -> State:
+    def state(self, sources: list[Tensor], transform: Transform, order: Order) -> State:
         """The prepared state of an order: the kept one, as long as nothing it follows from changed."""
         if order.per_call == 0 and order.name != FORMED:  # its stages are the parameters themselves
             return transform.prepare(order.name)
-        tensors = [*transform._parameters.values(), *transform._buffers.values()]
-        sources = [tensor for tensor in tensors if tensor is not None]
         if not _may_keep(sources):
             return transform.prepare(order.name)
-        marks = [_mark(tensor) for tensor in sources]
-        if marks != self._marks:
-            self.drop()
-            self._marks, self._memory = marks, [tensor.detach() for tensor in sources]
+        self._look_at(sources)
         device = sources[0].device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         found = self._states.get((order.name, dtype))
@@ -60,8 +63,26 @@ class Kept:
             found = self._states[order.name, dtype] = transform.prepare(order.name)
         return found
 
-    def __len__(self) -> int:
-        return len(self._states)
+    def steps(
+        self, sources: list[Tensor], shape: torch.Size, make: Callable[[], Steps | None]
+    ) -> Steps | None:
+        """What a call on an input of this shape does, function by function; None: nothing so plain."""
+        if not _may_keep(sources) or torch.is_autocast_enabled(sources[0].device.type):
+            return None
+        self._look_at(sources)
+        if shape not in self._steps:
+            made = make()  # may drop what is older
+            if len(self._steps) >= _SHAPES:
+                self._steps.clear()
+            self._steps[shape] = made
+        return self._steps[shape]
+
+    def _look_at(self, sources: list[Tensor]) -> None:
+        """Drop everything if any of what it was made from is another tensor, or another value."""
+        marks = [_mark(tensor) for tensor in sources]
+        if marks != self._marks:
+            self.drop()
+            self._marks, self._memory = marks, [tensor.detach() for tensor in sources]
 
 
 def _may_keep(sources: list[Tensor]) -> bool:

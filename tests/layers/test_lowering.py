@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -96,6 +98,18 @@ def test_a_lowered_student_has_its_outputs_parameters_mode_and_hooks() -> None:
     assert calls == ["called"] * 2
     assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in student.parameters())
     assert not any(module.training for module in plain.modules())
+
+
+def test_a_lowered_linear_layer_has_its_weight_and_bias_and_a_convolution_has_none() -> None:
+    layer = Linear(build(get_transform("shuffle"), 16), values(24))
+    plain: Any = lowered(layer)
+    torch.testing.assert_close(plain.weight, layer.weight)
+    assert layer.bias is not None
+    assert torch.equal(plain.bias, layer.bias)
+    assert lowered(Linear(build(get_transform("low_rank"), 16))).bias is None
+    convolution: Any = lowered(Conv(build(get_transform("low_rank"), 16), STRIDED))
+    with pytest.raises(AttributeError, match="weight"):
+        _ = convolution.weight
 
 
 def test_a_layer_whose_weight_is_read_stays_one_that_has_it() -> None:

@@ -34,6 +34,25 @@ _CODE = 1 << 40  # above every number of entries; its multiples and squares are 
 class Lowered(nn.Sequential):
     """Plain modules in turn that together are one stand-in."""
 
+    in_features: int | None = None  # of a linear layer
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix of a linear layer, formed for modules that read it instead of calling the layer."""
+        if self.in_features is None:
+            raise AttributeError("a lowered convolution has no weight of its own")
+        first = next(self.parameters())
+        x = torch.eye(self.in_features, device=first.device, dtype=first.dtype)
+        for part in self:
+            x = x if isinstance(part, Shifted) else part(x)
+        return x.T
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias of a linear layer."""
+        last = self[-1]
+        return last.bias if isinstance(last, Shifted) else None
+
 
 class Held(NamedTuple):
     """A stage whose weight is one parameter, its entries in some order."""
@@ -210,4 +229,6 @@ def _together(layer: Layer, parts: list[nn.Module], dims: int) -> nn.Module:
     if layer.bias is not None and not any(part._parameters.get("bias") is not None for part in parts):
         bias = nn.Parameter(layer.bias.detach().clone(), layer.bias.requires_grad)
         parts.append(Shifted(bias, dims))
-    return Lowered(*parts).train(layer.training)
+    together = Lowered(*parts).train(layer.training)
+    together.in_features = None if dims else layer.transform.in_features
+    return together

@@ -89,7 +89,7 @@ class Transform(nn.Module, abc.ABC):
     def all_orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """Every way to run: "formed", which wins where it ties, then those of `orders`."""
         forming = cls.forming_mult_adds(in_features, out_features, knob)
-        formed = Order(FORMED, forming, in_features * out_features, run=in_features)
+        formed = Order(FORMED, forming, in_features * out_features, whole=True)
         return formed, *cls.orders(in_features, out_features, knob)
 
     @classmethod

@@ -44,7 +44,7 @@ class LowRank(Transform):
     @classmethod
     def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """Through the bottleneck: two matrix products."""
-        return (Order("V,U", 0, knob * (in_features + out_features), run=in_features),)
+        return (Order("V,U", 0, knob * (in_features + out_features), whole=True),)
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:

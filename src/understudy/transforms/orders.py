@@ -23,7 +23,8 @@ class Order(NamedTuple):
     name: str
     per_call: int  # mult-adds that do not depend on the input: products of factors
     per_vector: int  # mult-adds for each input vector
-    run: int = 0  # neighbouring channels that a matrix of its first stage reads; 0: they are not neighbours
+    whole: bool = False  # its first stage is one matrix over all channels: a convolution can run its kernel
+    run: int = 0  # neighbouring channels that a matrix of its first stage reads, where it is several
 
     def mult_adds(self, positions: int) -> int:
         """Of one call on so many vectors."""
@@ -31,7 +32,7 @@ class Order(NamedTuple):
 
     def convolves(self, area: int) -> bool:
         """Whether its first stage can be a convolution of so many taps: it parts those of no channel."""
-        return self.run > 0 and self.run % area == 0
+        return self.whole or (self.run > 0 and self.run % area == 0)
 
 
 def cheapest(orders: Sequence[Order], positions: int) -> Order:

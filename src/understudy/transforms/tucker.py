@@ -93,7 +93,8 @@ class Tucker(ThreeWay):
             places = cls._places(name, in_features, out_features, knob)
             per_vector = sum(math.prod(place) for place in places)
             first = places[0]
-            orders.append(Order(name, once, per_vector, run=first.columns if first.right == 1 else 0))
+            whole, run = first.left == first.right == 1, first.columns if first.right == 1 else 0
+            orders.append(Order(name, once, per_vector, whole, run))
         return tuple(orders)
 
     @classmethod

@@ -18,8 +18,8 @@ FILES = sorted(path for path in ROOT.rglob("*.py"))
 LIBRARIES = {"ray", "timm", "torchvision", "transformers"}
 # The rooms of the house: each imports only from itself and from those before it.
 ORDER = (
-    "_util", "transforms", "layers", "counting", "planning", "students", "fitting", "distil", "networks",
-    "data", "train", "results", "experiments", "report", "cli",
+    "_util", "transforms", "layers", "counting", "planning", "students", "fitting", "deploy", "distil",
+    "networks", "data", "train", "results", "experiments", "report", "cli",
 )  # fmt: skip
 
 

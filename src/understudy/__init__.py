@@ -1,6 +1,10 @@
 """Replace the linear parts of a network by structured stand-ins, and count truthfully what they cost."""
 
 from understudy.counting.operations import UnknownOperationError, register_operation
+from understudy.deploy.export import Exported, export
+from understudy.deploy.graph import ExportError
+from understudy.deploy.speed import Latency, speed
+from understudy.deploy.tune import tune
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import weight_decay_groups
 from understudy.distil.frobenius import frobenius_decay
@@ -19,7 +23,7 @@ from understudy.planning.request import Request
 from understudy.planning.sites import Site, Sites, sites
 from understudy.students.cost import Cost, cost
 from understudy.students.file import load, save
-from understudy.students.substitute import merge, substitute, substitute_
+from understudy.students.substitute import lower, merge, substitute, substitute_
 from understudy.students.weights import load_weights
 
 from .transforms import Transform, get_transform, list_transforms, register_transform
@@ -35,6 +39,9 @@ __all__ = [
     "Compression",
     "Cost",
     "Execution",
+    "ExportError",
+    "Exported",
+    "Latency",
     "Layer",
     "Plan",
     "Request",
@@ -52,12 +59,14 @@ __all__ = [
     "cost",
     "create_model",
     "example_input",
+    "export",
     "frobenius_decay",
     "get_transform",
     "list_models",
     "list_transforms",
     "load",
     "load_weights",
+    "lower",
     "merge",
     "parameter_groups",
     "plan",
@@ -65,8 +74,10 @@ __all__ = [
     "register_transform",
     "save",
     "sites",
+    "speed",
     "stand_ins",
     "substitute",
     "substitute_",
+    "tune",
     "weight_decay_groups",
 ]

@@ -336,9 +336,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    header = json.dumps({"version": 3, "layers": [], "aliases": {}})
+    header = json.dumps({"version": 4, "layers": [], "aliases": {}})
     safetensors.torch.save_file(Small().state_dict(), tmp_path / "later", metadata={"understudy": header})
-    with pytest.raises(ValueError, match="later has version 3; this understudy reads version 2"):
+    with pytest.raises(ValueError, match="later has version 4; this understudy reads version 3"):
         us.load(tmp_path / "later", Small())
 
 
@@ -349,9 +349,9 @@ def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
         "no json",
         "[]",
         "{}",
-        '{"version": 2}',
-        '{"version": 2, "layers": [{}], "aliases": {}}',
-        '{"version": 2, "layers": [], "aliases": {"a": "b"}}',
+        '{"version": 3}',
+        '{"version": 3, "layers": [{}], "aliases": {}}',
+        '{"version": 3, "layers": [], "aliases": {"a": "b"}}',
     ],
 )
 def test_a_broken_header_is_refused_and_the_file_named(header: str, tmp_path: Path) -> None:

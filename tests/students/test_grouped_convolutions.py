@@ -145,7 +145,11 @@ def test_a_grouped_network_is_compressed_with_a_metric_for_every_group(tmp_path:
     )
     assert "block.3" in str(seen)
     seen.save(tmp_path / "seen.safetensors")
-    assert len(us.Calibration.load(tmp_path / "seen.safetensors").layers["block.3"].metrics(is_centred=True)) == 3
+    loaded = us.Calibration.load(tmp_path / "seen.safetensors")
+    assert len(loaded.layers["block.3"].metrics(is_centred=True)) == 3
+        len(us.Calibration.load(tmp_path / "seen.safetensors").layers["block.3"].metrics(is_centred=True))
+        == 3
+    )
     done = us.compression(model, ratio=0.6, data=data, include=GROUPED)
     assert {path for path, layer in us.stand_ins(done.student) if isinstance(layer, GroupedConv)} == set(
         GROUPED

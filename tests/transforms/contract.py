@@ -26,10 +26,11 @@ from torch.func import functional_call
 from understudy.counting.trace import trace
 from understudy.layers import Conv, Execution, Linear
 from understudy.layers.geometry import Geometry
+from understudy.layers.lowering import lowered
 from understudy.transforms import Acdc, Transform, known_transforms
 from understudy.transforms.base import describe_knobs
 from understudy.transforms.metric import Metric
-from understudy.transforms.stages import is_plain
+from understudy.transforms.stages import Blocks, Product, is_plain
 
 SHAPES = ((48, 48), (8, 24), (24, 8), (13, 17), (1, 5), (7, 1))
 LARGE, PRIME = (48, 48), (13, 17)
@@ -139,7 +140,27 @@ def check_every_order_is_the_matrix(case: Case) -> None:
 def check_an_order_says_whether_a_convolution_can_run_its_kernel(case: Case) -> None:
     transform = case.double()
     for order in transform.legal_orders:
-        assert order.whole == is_plain(transform.prepare(order.name)[0]), order.name
+        first = transform.prepare(order.name)[0]
+        assert order.whole == is_plain(first), order.name
+        if order.run:
+            assert isinstance(first, Product | Blocks)
+            assert order.run == first.run, order.name
+
+
+def check_lowered_modules_are_the_same_map_with_the_same_parameters(case: Case) -> None:
+    """In every order, on vectors and on pixels: entries may lie in other shapes, none is added or lost."""
+    transform = case.double()
+    held = torch.cat([parameter.detach().flatten() for parameter in transform.parameters()]).sort().values
+    layers = ((Linear(transform), (3, 2)), (Conv(transform, Geometry.pointwise(2)), (2,)))
+    for layer, leading in layers:
+        layer.eval()
+        x = vectors(*leading, case.in_features, *((3, 4) if isinstance(layer, Conv) else ()))
+        for order in ("auto", *(order.name for order in transform.legal_orders)):
+            layer.execution = Execution(order)
+            plain = lowered(layer)
+            assert_near(plain(x), layer(x))
+            entries = torch.cat([parameter.detach().flatten() for parameter in plain.parameters()])
+            assert torch.equal(entries.sort().values, held), order
 
 
 def check_an_illegal_order_is_refused_with_the_legal_ones(case: Case) -> None:

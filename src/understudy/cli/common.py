@@ -61,3 +61,14 @@ def pairs(flag: str, given: list[str]) -> dict[str, str]:
             raise ValueError(f"{flag} {pair!r} is not NAME=VALUE")
         found[name] = value
     return found
+
+
+def sizes(shape: str) -> tuple[int, ...]:
+    """What `--input` was given: the shape of one sample."""
+    try:
+        found = tuple(int(size) for size in shape.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise ValueError(f"--input {shape!r} is not a shape such as 3,224,224")
+    return found

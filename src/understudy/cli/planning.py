@@ -24,7 +24,7 @@ from understudy.students.cost import cost as count_cost
 from understudy.students.substitute import substitute
 from understudy.transforms import known_transforms
 
-from .common import app, assignment, pairs, show
+from .common import app, assignment, pairs, show, sizes
 
 
 class SpatialChoice(str, Enum):
@@ -191,14 +191,6 @@ def cost(
 
 
 def _network(name: str, shape: str | None) -> tuple[nn.Module, Example]:
-    sizes = None
-    if shape is not None:
-        try:
-            sizes = tuple(int(size) for size in shape.split(","))
-        except ValueError:
-            sizes = ()
-        if not sizes or min(sizes) < 1:
-            raise ValueError(f"--input {shape!r} is not a shape such as 3,224,224")
     with weightless(name):
         network = create_model(name)
-    return network, example_input(name, network, sizes)
+    return network, example_input(name, network, None if shape is None else sizes(shape))

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from understudy.transforms import Transform
-from understudy.transforms.stages import Product, State, is_plain
+from understudy.transforms.stages import Blocks, Product, State, is_plain
 
 from .geometry import DenseConv, Geometry
+from .kept import Steps
 from .layer import Layer, fill_
 
 
@@ -20,7 +21,7 @@ class Conv(Layer):
     def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
         super().__init__()
         self.transform = transform
-        self.geometry = geometry
+        self.geometry, self.area = geometry, geometry.area
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
         self.in_channels = transform.in_features // geometry.area
         self.out_channels = transform.out_features
@@ -41,8 +42,8 @@ class Conv(Layer):
 
     def keeps_much(self, positions: int) -> bool:
         """As its transform does; and where patches are unfolded, every pixel is kept `area` times."""
-        unfolds = self.geometry.area > 1 and not self.execution.choose(self.transform, positions).whole
-        return self.transform.keeps_much or unfolds
+        order = self.execution.choose(self.transform, positions, self.area)
+        return self.transform.keeps_much or (self.area > 1 and not order.convolves(self.area))
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
@@ -52,15 +53,25 @@ class Conv(Layer):
         return self._call(x)
 
     def run(self, state: State, x: Tensor) -> Tensor:
-        """A first stage over all channels takes the kernel; plain stages after it are 1×1 convolutions."""
+        """The first stage takes the kernel where it can; plain stages after it are 1×1 convolutions."""
         kernels = _plain_weights(state)
         if len(kernels) == len(state):
             return self._convolve(kernels, x)
-        if self.geometry.area > 1 and kernels:
-            return self._run_stages(state[1:], self.geometry.convolve(x, self._kernel(kernels[0])), x)
-        if self.geometry.area > 1:
-            return self._run_stages(state, self.geometry.patches(x), x)
-        return self._run_stages(state, self.geometry.pixels(x), x)
+        if self.area == 1:
+            return self._run_stages(state, self.geometry.pixels(x), x)
+        first = state[0]
+        if isinstance(first, Product | Blocks) and first.run and first.run % self.area == 0:
+            return self._run_stages(state[1:], self._first(first, x), x)
+        return self._run_stages(state, self.geometry.patches(x), x)
+
+    def _first(self, stage: Product | Blocks, x: Tensor) -> Tensor:
+        """A first stage as a convolution: slices of channels as images of their own, or as groups."""
+        kernel = stage.weight.reshape(-1, stage.run // self.area, *self.geometry.kernel)
+        if isinstance(stage, Blocks):
+            return self.geometry.convolve(x, kernel, groups=len(stage.weight))
+        slices = x.reshape(-1, kernel.shape[1], *x.shape[2:])  # (batch · left, …)
+        out = self.geometry.convolve(slices, kernel)
+        return out.reshape(x.shape[0], -1, *out.shape[2:])
 
     def _convolve(self, weights: list[Tensor], x: Tensor) -> Tensor:
         """Matrices in turn: the first at every patch, the others at every pixel, the bias with the last."""
@@ -70,6 +81,20 @@ class Conv(Layer):
             x = geometry.convolve(x, kernel)
             geometry, kernel = pointwise, weight.reshape(*weight.shape, *pointwise.kernel)
         return geometry.convolve(x, kernel, self.bias)
+
+    def steps(self, state: State) -> Steps | None:
+        """One convolution after the other, where all stages are plain."""
+        weights = _plain_weights(state)
+        if len(weights) < len(state) or self.geometry.padding_mode != "zeros":
+            return None
+        pointwise = Geometry.pointwise(self.geometry.dims)
+        made = []
+        for place, weight in enumerate(weights):
+            geometry = pointwise if place else self.geometry
+            kernel = weight.reshape(len(weight), -1, *geometry.kernel)
+            bias = self.bias if place == len(weights) - 1 else None
+            made.append(geometry.step(kernel, bias))
+        return tuple(made)
 
     def _run_stages(self, state: State, pixels: Tensor, x: Tensor) -> Tensor:
         """Run stages on (batch, channels, pixels…), in that memory's layout; the output has that of `x`."""

@@ -20,10 +20,11 @@ class Execution:
     """A choice for one layer; what is left at "auto" and None is chosen by cost at every call.
 
     `order` is one of the transform's, as `transform.legal_orders` lists them; "auto" takes the one with the
-    fewest mult-adds for the number of vectors at hand. `layout` says whether vectors are the rows or the
-    columns of the products; "auto" follows the memory of the input. With `recompute`, training keeps no more
-    than a dense layer would, the input: what lies between input and output is computed again in the backward
-    pass; None does so where a layer would keep much.
+    fewest mult-adds for the number of vectors at hand, of those that unfold no patches of a convolution.
+    `layout` says whether vectors are the rows or the columns of the products; "auto" follows the memory of
+    the input. With `recompute`, training keeps no more than a dense layer would, the input: what lies between
+    input and output is computed again in the backward pass; None does so where a layer would keep much.
+    `inference` is the order in evaluation without gradients where that is another one, as `tune` finds it.
 
     >>> Execution(order="formed", recompute=False)
     Execution(order='formed', recompute=False)
@@ -32,6 +33,7 @@ class Execution:
     order: str = AUTO
     layout: Layout = "auto"
     recompute: bool | None = None
+    inference: str | None = None
 
     def __post_init__(self) -> None:
         if self.layout not in get_args(Layout):
@@ -49,21 +51,23 @@ class Execution:
 
     def check(self, transform: Transform) -> None:
         """Raise ValueError, naming the legal orders, unless the transform can run so."""
-        if self.order != AUTO:
-            transform.legal_order(self.order)
+        for order in (self.order, self.in_inference):
+            if order != AUTO:
+                transform.legal_order(order)
 
-    def choose(self, transform: Transform, positions: int) -> Order:
-        """The order of a call on so many vectors."""
-        if self.order == AUTO or known_positions(positions) == 0:
-            return transform.order_for(positions)
-        return transform.legal_order(self.order)
+    @property
+    def in_inference(self) -> str:
+        """The order in evaluation without gradients."""
+        return self.order if self.inference is None else self.inference
 
-    def prepare(self, transform: Transform, positions: int) -> State:
-        """What a call on so many vectors does before it looks at its input.
-
-        Every call makes it anew: this is the one place where something may be kept between calls.
-        """
-        return transform.prepare(self.choose(transform, positions).name)
+    def choose(
+        self, transform: Transform, positions: int, area: int = 1, *, inference: bool = False
+    ) -> Order:
+        """The order of a call on so many vectors, which may be patches of `area` taps."""
+        order = self.in_inference if inference else self.order
+        if order == AUTO or known_positions(positions) == 0:
+            return transform.order_for(positions, area)
+        return transform.legal_order(order)
 
     def apply(self, transform: Transform, state: State, x: Tensor, *, rows: bool) -> Tensor:
         """Run prepared stages on (..., in) if `rows`, else on (batch, in, positions), in this layout."""

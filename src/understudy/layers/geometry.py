@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -80,11 +81,17 @@ class Geometry:
         ]
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, groups: int = 1) -> Tensor:
-        """A dense convolution of this geometry."""
+        """A convolution of this geometry."""
         run = F.conv1d if self.dims == 1 else F.conv2d
         if self.padding_mode == "zeros":
             return run(x, weight, bias, self.stride, self.padding, self.dilation, groups)
         return run(self.pad(x), weight, bias, self.stride, 0, self.dilation, groups)
+
+    def step(self, weight: Tensor, bias: Tensor | None, groups: int = 1) -> Callable[[Tensor], Tensor]:
+        """A convolution of this geometry, but for its input; the padding is of zeros."""
+        run = F.conv1d if self.dims == 1 else F.conv2d
+        stride, padding, dilation = self.stride, self.padding, self.dilation
+        return lambda x: run(x, weight, bias, stride, padding, dilation, groups)
 
     def pixels(self, x: Tensor) -> Tensor:
         """The pixels a 1×1 kernel looks at, (batch, channels, …)."""

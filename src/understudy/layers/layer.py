@@ -7,7 +7,8 @@ instead of calling the layer (as torchvision's Swin does with its projections) s
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,10 @@ from understudy.transforms import Transform
 from understudy.transforms.stages import State
 
 from .execution import DEFAULT, Execution
+from .kept import Kept, Steps
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Layer(nn.Module, abc.ABC):
@@ -27,7 +32,22 @@ class Layer(nn.Module, abc.ABC):
 
     transform: Transform
     bias: Tensor | None
+    area: int = 1  # taps of the patches that the transform meets
     _execution: Execution = DEFAULT
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept = Kept()
+
+    def train(self, mode: bool = True) -> Self:
+        """As of any module; in training nothing is kept between calls."""
+        self._kept.drop()
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._kept.drop()
+        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return moved
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -70,10 +90,25 @@ class Layer(nn.Module, abc.ABC):
             raise TypeError(f"execution is {wanted!r}, not an Execution")
         wanted.check(self.transform)
         self._execution = wanted
+        self._kept.drop()
 
     def prepare(self, positions: int) -> State:
-        """What a call on so many vectors does before it looks at its input."""
-        return self.execution.prepare(self.transform, positions)
+        """What a call on so many vectors does before it looks at its input: in inference, once for all."""
+        inference = not (self.training or torch.is_grad_enabled())
+        order = self.execution.choose(self.transform, positions, self.area, inference=inference)
+        if not inference:
+            return self.transform.prepare(order.name)
+        return self._kept.state(self._sources(), self.transform, order)
+
+    def steps(self, state: State) -> Steps | None:  # noqa: ARG002
+        """A prepared call as plain functions of its input in turn, where it is that; they may be kept."""
+        return None
+
+    def _sources(self) -> list[Tensor]:
+        """All that what is kept follows from."""
+        transform = self.transform
+        tensors = (*transform._parameters.values(), *transform._buffers.values(), self.bias)
+        return [tensor for tensor in tensors if tensor is not None]
 
     def _prepare_and_run(self, x: Tensor) -> Tensor:
         return self.run(self.prepare(self.positions(x)), x)
@@ -83,7 +118,16 @@ class Layer(nn.Module, abc.ABC):
         if self.training and torch.is_grad_enabled() and self._recomputes(x) and _may_recompute():
             out: Tensor = checkpoint(self._prepare_and_run, x, use_reentrant=False, preserve_rng_state=False)
             return out
-        return self._prepare_and_run(x)
+        if self.training or torch.is_grad_enabled():
+            return self._prepare_and_run(x)
+        steps = self._kept.steps(
+            self._sources(), x.shape, lambda: self.steps(self.prepare(self.positions(x)))
+        )
+        if steps is None:
+            return self._prepare_and_run(x)
+        for step in steps:
+            x = step(x)
+        return x
 
     def _recomputes(self, x: Tensor) -> bool:
         wanted = self.execution.recompute

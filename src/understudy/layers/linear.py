@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from understudy.transforms import Transform
-from understudy.transforms.stages import State
+from understudy.transforms.stages import Product, State
 
 from .dense import Shell
+from .kept import Steps
 from .layer import Layer, fill_
 
 
@@ -49,6 +53,14 @@ class Linear(Layer):
         """Vectors are rows."""
         out = self.execution.apply(self.transform, state, x, rows=True)
         return out if self.bias is None else out + self.bias.to(out.dtype)  # as autocast gives it
+
+    def steps(self, state: State) -> Steps | None:
+        """One product after the other, the bias with the last, where all stages are plain."""
+        weights = [stage.weight for stage in state if isinstance(stage, Product) and stage.plain]
+        if len(weights) < len(state) or self.execution.layout == "columns":
+            return None
+        biases = [*(None for _ in weights[1:]), self.bias]
+        return tuple(partial(F.linear, weight=w, bias=b) for w, b in zip(weights, biases, strict=True))
 
     def merged(self) -> nn.Module:
         """The same map as nn.Linear, or as the look-alike that was there."""

@@ -13,6 +13,7 @@ from understudy.transforms.stages import State
 from .conv import Conv, merged_conv
 from .execution import Execution
 from .geometry import DenseConv, Geometry
+from .kept import Steps
 from .layer import Layer
 
 
@@ -62,6 +63,7 @@ class SeparableConv(Layer):
     @execution.setter
     def execution(self, wanted: Execution) -> None:
         self.pointwise.execution = wanted
+        self._kept.drop()
 
     @property
     def weight(self) -> Tensor:
@@ -86,6 +88,11 @@ class SeparableConv(Layer):
     def run(self, state: State, x: Tensor) -> Tensor:
         """The taps, then the pointwise map."""
         return self.pointwise.run(state, self.depthwise(x))
+
+    def steps(self, state: State) -> Steps | None:
+        """The taps, then those of the pointwise map."""
+        pointwise = self.pointwise.steps(state)
+        return None if pointwise is None else (self.depthwise, *pointwise)
 
     def merged(self) -> DenseConv:
         """One dense k×k convolution."""

@@ -46,8 +46,9 @@ class Pricing:
     def mult_adds(self, knob: int) -> int:
         """As executed over all calls; where another module reads the weight, each read forms it."""
         assert self.site.positions is not None
+        area = self.site.area if self.way == "unfolded" else 1
         called = sum(
-            self.site.groups * self.transform.executed_mult_adds(*self.shape, knob, positions)
+            self.site.groups * self.transform.executed_mult_adds(*self.shape, knob, positions, area)
             + positions * self.taps
             for positions in self.site.positions
         )

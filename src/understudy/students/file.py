@@ -22,7 +22,7 @@ from understudy.layers.replacement import Replacement
 from .substitute import build_layers, exchange, settle_
 from .wrappers import OwnNames
 
-HEADER_KEY, _VERSION = "understudy", 2
+HEADER_KEY, _VERSION = "understudy", 3
 _EMPTY = json.dumps({"version": _VERSION, "layers": [], "aliases": {}})
 # The order in which safetensors lays tensors out: by dtype, the last of these first, then by name.
 _DTYPES = {

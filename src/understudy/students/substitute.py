@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from understudy._util.modules import adopt, become_
 from understudy._util.nearest import hint
+from understudy.layers.attention import Attention
 from understudy.layers.dense import the_dense_map
 from understudy.layers.grouped import GroupedConv
 from understudy.layers.layer import Layer, stand_ins
+from understudy.layers.lowering import lowered
 from understudy.layers.opening import close_, open_, opened
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
@@ -85,6 +87,30 @@ def merge(model: nn.Module) -> nn.Module:
         plain.get_parameter("weight").requires_grad_(any(parameter.requires_grad for parameter in trained))
         made[id(layer)] = adopt(layer, plain)
     return settle_(close_(exchange(model, made)))
+
+
+@torch.no_grad()
+def lower(model: nn.Module) -> nn.Module:
+    """A copy of `model` in which every stand-in is plain modules with exactly its parameters: same outputs.
+
+    A stage of a stand-in becomes a convolution, an nn.Linear, a batched product or a reshape. What has no
+    such form, as a kernel that is gathered from few weights, stays a layer that forms it from its parameters,
+    and so does a layer whose weight another module reads.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5))
+    >>> [type(part).__name__ for part in us.lower(student).stage1[0].conv1]
+    ['Conv2d', 'Conv2d']
+    """
+    model = unwrapped(model)
+    read = {
+        id(module.out_proj)
+        for module in model.modules()
+        if isinstance(module, nn.MultiheadAttention) and not isinstance(module, Attention)
+    }
+    made = {id(layer): adopt(layer, lowered(layer)) for _, layer in stand_ins(model) if id(layer) not in read}
+    return settle_(exchange(model, made))
 
 
 def _replaced(layers: Iterable[Replacement]) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .acdc_fit import WORK, fit, fit_in
 from .base import Shapes, Transform
-from .cosine import CosineTransform, real_fft_mult_adds, riffle
+from .cosine import CosineTransform, cosine_matrix, real_fft_mult_adds, riffle, unriffle
 from .metric import Metric
 from .numerics import clamp_knob
 from .orders import Order
@@ -77,6 +77,18 @@ class Acdc(Transform):
         layers, width = self.d.shape
         sizes = [self.out_features] + [width] * (layers - 1)
         return list(zip(self.a.to(dtype).split(sizes), self.d.to(dtype).unbind(), strict=True))
+
+    def matrix(self) -> Tensor:
+        """From the images of the unit vectors; in an exported graph, which may know no FFT, by products."""
+        if not torch.compiler.is_exporting():
+            return super().matrix()
+        cosine = cosine_matrix(self.d.shape[1], self.d)  # C
+        inverse = unriffle(cosine.T)  # C⁻¹ P
+        matrix = inverse[:, : self.in_features]
+        for place, (a, d) in enumerate(reversed(self._diagonals(self.d.dtype))):
+            matrix = inverse @ matrix if place else matrix
+            matrix = a[:, None] * (cosine[: a.shape[0]] @ (d[:, None] * matrix))
+        return matrix
 
     def entry_std(self, std: float) -> float:
         """Signs alone make W orthogonal, with mean square 1/N; all 2L diagonals share the scale."""

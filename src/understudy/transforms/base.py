@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .metric import Metric
-from .orders import FORMED, MANY_BITS, Order, cheapest, known_positions
+from .orders import FORMED, MANY_BITS, Order, cheapest, convolving, known_positions
 from .refine import QUICK, refine_
 from .stages import Product, State
 
@@ -113,9 +113,15 @@ class Transform(nn.Module, abc.ABC):
         return cls.all_orders(in_features, out_features, knob)[0].mult_adds(positions)
 
     @classmethod
-    def executed_mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int) -> int:
-        """Mult-adds of one call on `positions` vectors, by the order that a call takes by itself."""
-        return cheapest(cls.all_orders(in_features, out_features, knob), positions).mult_adds(positions)
+    def executed_mult_adds(
+        cls, in_features: int, out_features: int, knob: int, positions: int, area: int = 1
+    ) -> int:
+        """Mult-adds of one call on `positions` vectors, by the order that a call takes by itself.
+
+        Where the vectors are patches of `area` taps, that is one whose first stage is a convolution.
+        """
+        orders = convolving(cls.all_orders(in_features, out_features, knob), area)
+        return cheapest(orders, positions).mult_adds(positions)
 
     @classmethod
     def ideal_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
@@ -152,10 +158,15 @@ class Transform(nn.Module, abc.ABC):
 
     # ---- instance level ---------------------------------------------------------------------------
 
-    def order_for(self, positions: int) -> Order:
-        """The cheapest order for a call on so many vectors; for none at all, one matrix product."""
+    def order_for(self, positions: int, area: int = 1) -> Order:
+        """The cheapest order for a call on so many vectors; for none at all, one matrix product.
+
+        Of patches of `area` taps only the orders count that need not unfold them.
+        """
         positions = known_positions(positions)
-        return self.legal_orders[0] if positions == 0 else cheapest(self.legal_orders, positions)
+        if positions == 0:
+            return self.legal_orders[0]
+        return cheapest(convolving(self.legal_orders, area), positions)
 
     def legal_order(self, name: str) -> Order:
         """An order by its name; a ValueError names the legal ones."""
@@ -255,6 +266,9 @@ class Transform(nn.Module, abc.ABC):
         for parameter in self.parameters():
             if not parameter.is_meta:
                 parameter.copy_(self.sample(parameter.shape, std, generator))
+
+    def leave_to_the_graph_(self) -> None:
+        """Drop what is not saved and an exported graph makes by itself: here nothing is."""
 
     def spec_options(self) -> dict[str, str]:
         """The options this instance was built with, as `options` names them."""

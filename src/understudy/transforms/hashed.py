@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import Shapes, Transform
+from .mixing import scattered, shuffled
 from .numerics import clamp_knob
 from .orders import Order
 
@@ -22,9 +23,10 @@ class Hashed(Transform):
 
     Cost: M parameters, in · out mult-adds a vector.
 
-    "balanced" cuts one random permutation of the entries into M nearly equal runs: every weight is used, and
-    its gradient is the sum over a run. "independent", as published, draws each index by itself, which leaves
-    a share of the weights unused. Either way h follows from the seed and is never saved.
+    "balanced" deals one random permutation of the entries to the weights in turn: every weight is used, and
+    its gradient is the sum over what it was dealt. "independent", as published, draws each index by itself,
+    which leaves a share of the weights unused. Either way h follows from the seed by arithmetic (`mixing`),
+    is never saved, and is computed in an exported graph.
     """
 
     name = "hashed"
@@ -32,7 +34,7 @@ class Hashed(Transform):
     options: ClassVar[dict[str, tuple[str, ...]]] = {"indexing": ("balanced", "independent")}
     weight: nn.Parameter  # (M,)
     index: Tensor  # entry → weight, int32
-    order: Tensor  # the entries, weight by weight, int32; empty when independent
+    order: Tensor  # the entries as they are dealt to the weights in turn, int32; empty when independent
 
     def __init__(
         self,
@@ -92,41 +94,42 @@ class Hashed(Transform):
         return 1 - used / self.knob
 
     def _draw_index_(self) -> None:
-        """Fill `index` and `order` from the seed, on the device of the weights.
-
-        numpy's RandomState is used because its streams are frozen for good: a checkpoint that holds only the
-        seed must find the same index under every later version and on every device.
-        """
+        """Fill `index` and `order` from the seed, on the device of the weights."""
         device = self.weight.device
         entries = self.in_features * self.out_features
         index = torch.empty(entries, dtype=torch.int32, device=device)
         order = torch.empty(entries if self.indexing == "balanced" else 0, dtype=torch.int32, device=device)
         if device.type != "meta":
-            random = np.random.RandomState(self.seed % 2**32)
             if self.indexing == "independent":
-                index.copy_(torch.from_numpy(random.randint(0, self.knob, entries, dtype=np.int32)))
+                index.copy_(scattered(entries, self.knob, self.seed, device))
             else:
-                permutation = random.permutation(np.arange(entries, dtype=np.int32))
-                drawn = np.empty(entries, dtype=np.int32)
-                drawn[permutation] = np.repeat(np.arange(self.knob, dtype=np.int32), self._run_lengths())
-                order.copy_(torch.from_numpy(permutation))
-                index.copy_(torch.from_numpy(drawn))
+                places = shuffled(entries, self.seed, device)
+                order[places] = torch.arange(entries, dtype=torch.int32, device=device)
+                index.copy_(places % self.knob)
         self.register_buffer("index", index, persistent=False)
         self.register_buffer("order", order, persistent=False)
 
-    def _run_lengths(self) -> list[int]:
-        """Entries that each weight serves: ⌈N/M⌉ for the first N mod M weights, ⌊N/M⌋ for the others."""
-        share, longer = divmod(self.in_features * self.out_features, self.knob)
-        return [share + 1] * longer + [share] * (self.knob - longer)
+    def _computed_index(self) -> Tensor:
+        """The index by arithmetic on a range: in a graph it takes no memory of a file."""
+        entries, device = self.in_features * self.out_features, self.weight.device
+        if self.indexing == "independent":
+            return scattered(entries, self.knob, self.seed, device)
+        return shuffled(entries, self.seed, device) % self.knob
 
     def reset_parameters(self, std: float | None = None, generator: torch.Generator | None = None) -> None:
         """Draw the weights, and the index anew: after `to_empty` both are needed."""
         super().reset_parameters(std, generator)
         self._draw_index_()
 
+    def leave_to_the_graph_(self) -> None:
+        """The index follows from the seed: an exported graph computes it."""
+        self.index, self.order = self.index[:1].clone(), self.order[:1].clone()
+
     def matrix(self) -> Tensor:
         """Gather the weights."""
-        if self.indexing == "independent":
+        if torch.compiler.is_exporting():
+            entries = self.weight.index_select(0, self._computed_index())
+        elif self.indexing == "independent":
             entries = self.weight.index_select(0, self.index)
         else:
             entries = _BalancedGather.apply(self.weight, self.index, self.order)  # type: ignore[no-untyped-call]
@@ -141,7 +144,10 @@ class Hashed(Transform):
         """The mean of the entries that share a weight: least squares."""
         entries = matrix.reshape(-1)
         if self.indexing == "balanced":
-            means = _sum_runs(entries, self.order, self.knob) / entries.new_tensor(self._run_lengths())
+            share, more = divmod(entries.numel(), self.knob)
+            uses = torch.full_like(entries[: self.knob], share)
+            uses[:more] += 1
+            means = _sum_runs(entries, self.order, self.knob) / uses
         else:
             sums = entries.new_zeros(self.knob).index_add_(0, self.index, entries)
             means = sums / self.index.bincount(minlength=self.knob).clamp(min=1)
@@ -167,15 +173,15 @@ class Hashed(Transform):
 
 
 def _sum_runs(entries: Tensor, order: Tensor, weights: int) -> Tensor:
-    """Sum the entries of each weight: a gather, then two plain sums, the longer runs first."""
-    share, longer = divmod(order.numel(), weights)
-    runs = entries.index_select(0, order)
-    head, tail = runs.split([longer * (share + 1), (weights - longer) * share])
-    return torch.cat([head.reshape(longer, share + 1).sum(1), tail.reshape(weights - longer, share).sum(1)])
+    """Sum the entries of each weight: a gather, then a plain sum; the first weights have one entry more."""
+    share, more = divmod(order.numel(), weights)
+    dealt, last = entries.index_select(0, order).split([share * weights, more])
+    sums: Tensor = dealt.reshape(share, weights).sum(0) + F.pad(last, (0, weights - more))
+    return sums
 
 
 class _BalancedGather(torch.autograd.Function):
-    """w[index]; the gradient gathers and sums fixed runs instead of scattering, so it is deterministic."""
+    """w[index]; the gradient gathers and sums instead of scattering, so it is deterministic."""
 
     generate_vmap_rule = True
 

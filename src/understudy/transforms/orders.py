@@ -24,10 +24,15 @@ class Order(NamedTuple):
     per_call: int  # mult-adds that do not depend on the input: products of factors
     per_vector: int  # mult-adds for each input vector
     whole: bool = False  # its first stage is one matrix over all channels: a convolution can run its kernel
+    run: int = 0  # neighbouring channels that a matrix of its first stage reads, where it is several
 
     def mult_adds(self, positions: int) -> int:
         """Of one call on so many vectors."""
         return self.per_call + positions * self.per_vector
+
+    def convolves(self, area: int) -> bool:
+        """Whether its first stage can be a convolution of so many taps: it parts those of no channel."""
+        return self.whole or (self.run > 0 and self.run % area == 0)
 
 
 def cheapest(orders: Sequence[Order], positions: int) -> Order:
@@ -40,6 +45,11 @@ def cheapest(orders: Sequence[Order], positions: int) -> Order:
         if order.mult_adds(positions) < best.mult_adds(positions):
             best = order
     return best
+
+
+def convolving(orders: Sequence[Order], area: int) -> Sequence[Order]:
+    """The orders that a convolution of so many taps can run without unfolding patches; "formed" always is."""
+    return orders if area == 1 else [order for order in orders if order.convolves(area)]
 
 
 def known_positions(positions: int) -> int:

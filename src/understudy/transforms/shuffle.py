@@ -59,7 +59,7 @@ class Shuffle(Transform):
     def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """Two grouped products; the shuffle moves data only."""
         per_vector = (in_features + out_features) * bottleneck(out_features) // knob
-        return (Order("B1,P,B2", 0, per_vector, whole=knob == 1),)
+        return (Order("B1,P,B2", 0, per_vector, whole=knob == 1, run=in_features // knob),)
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:

@@ -41,6 +41,11 @@ class Product(NamedTuple):
         """Whether it is one matrix over all channels: a 1×1 convolution, or a k×k one on unfolded patches."""
         return self.left == 1 and self.right == 1
 
+    @property
+    def run(self) -> int:
+        """Neighbouring channels that the matrix reads at once; 0 where they are not neighbours."""
+        return self.weight.shape[1] if self.right == 1 else 0
+
     def rows(self, x: Tensor) -> Tensor:
         """Slices of the vectors as rows of one matrix product."""
         rows, columns = self.weight.shape
@@ -64,6 +69,11 @@ class Blocks(NamedTuple):
     """A block-diagonal matrix: consecutive, equal slices of the channels, a matrix for each."""
 
     weight: Tensor  # (groups, rows, columns)
+
+    @property
+    def run(self) -> int:
+        """Neighbouring channels that each matrix reads at once."""
+        return self.weight.shape[2]
 
     def rows(self, x: Tensor) -> Tensor:
         """A grouped convolution over the vectors laid out as images, channels last in memory.

@@ -83,8 +83,8 @@ class ThreeWay(Transform):
         once = cls.middle_mult_adds(in_features, out_features, knob)
         into, across, out_of = c * d * q, b * p * c * q, b * p * a
         return (
-            Order("N,M,O", once, into + across + out_of, whole=c == 1),
-            Order("N,OM", once + a * across, into + out_features * c * q, whole=c == 1),
+            Order("N,M,O", once, into + across + out_of, whole=c == 1, run=d),
+            Order("N,OM", once + a * across, into + out_features * c * q, whole=c == 1, run=d),
             Order("MN,O", once + d * across, b * p * in_features + out_of, whole=True),
         )
 

@@ -99,7 +99,9 @@ class Tucker(ThreeWay):
             once = (a * p * m * q if merge_out else 0) + (d * q * m * (a if merge_out else p) * merge_in)
             places = cls._places(name, in_features, out_features, knob)
             per_vector = sum(math.prod(place) for place in places)
-            orders.append(Order(name, once, per_vector, whole=places[0].left == places[0].right == 1))
+            first = places[0]
+            whole, run = first.left == first.right == 1, first.columns if first.right == 1 else 0
+            orders.append(Order(name, once, per_vector, whole, run))
         return tuple(orders)
 
     @classmethod

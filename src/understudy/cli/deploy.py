@@ -1,0 +1,127 @@
+"""Out of PyTorch: export."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import nn
+
+from understudy import data as datasets
+from understudy.counting.trace import Example
+from understudy.deploy.export import export as write_file
+from understudy.deploy.graph import rebatched
+from understudy.networks.models import create_model, example_input
+from understudy.students.file import is_saved, load
+from understudy.students.weights import load_weights
+from understudy.train import Run
+from understudy.train.job import load_data
+from understudy.train.student import dense_network
+from understudy.train.teacher import load_trained
+
+from .common import app, show, sizes
+from .planning import Input
+from .training import DataFolder, Download
+
+_CALIBRATION = (8, 64)  # batches and their size
+
+
+class FormatChoice(str, Enum):
+    """For which runtime."""
+
+    onnx = "onnx"
+    openvino = "openvino"
+    torch_export = "torch-export"
+
+
+class PrecisionChoice(str, Enum):
+    """Of the numbers in the file."""
+
+    float32 = "float32"
+    float16 = "float16"
+
+
+@app.command()
+def export(
+    target: Annotated[Path, typer.Argument(help="A finished run, or a file of weights.")],
+    out: Annotated[Path, typer.Option(help="The file to write, such as student.onnx.", show_default=False)],
+    format: Annotated[
+        FormatChoice | None,
+        typer.Option(help="By default as the file ends: .onnx, .xml or .pt2.", show_default=False),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(help="Which network a file of weights is for, as for plan.", show_default=False),
+    ] = None,
+    input: Input = None,
+    batch: Annotated[
+        int, typer.Option(help="Samples in the call that is timed; the file takes any.", min=1)
+    ] = 1,
+    dtype: Annotated[
+        PrecisionChoice, typer.Option(help="Of the numbers in the file.")
+    ] = PrecisionChoice.float32,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Eight-bit numbers, calibrated on training images of the run.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over a file that exists.")] = False,
+    data: DataFolder = None,
+    download: Download = False,
+) -> None:
+    """Write a network for another runtime, check it there, and time it beside the original."""
+    batches: Sequence[Example] | None = None
+    if target.is_dir():
+        if network is not None:
+            raise ValueError("--network is for a file of weights; a run has its own")
+        student, original, example = _of_run(target, data)
+        if int8:
+            batches = _calibration(target, data, download=download)
+    else:
+        if network is None:
+            raise ValueError(f"{target} is no run: say which network it is for (--network wrn_28_10)")
+        if int8:
+            raise ValueError(
+                "--int8 needs data to calibrate by: export a run, or call us.export(…, int8=batches)"
+            )
+        student, original = _of_file(target, network)
+        example = example_input(network, original, None if input is None else sizes(input))
+    done = write_file(
+        student,
+        out,
+        rebatched(example, batch),
+        format=None if format is None else format.value,
+        original=original,
+        dtype=dtype.value,
+        int8=batches,
+        overwrite=overwrite,
+    )
+    show(done)
+
+
+def _of_run(folder: Path, data: Path | None) -> tuple[nn.Module, nn.Module, Example]:
+    recipe = Run.read(folder).recipe
+    classes, shape = datasets.facts(recipe.data, data)
+    student = load_trained(folder, recipe, classes)
+    return student, dense_network(recipe, classes, training=False), torch.zeros(1, *shape)
+
+
+def _of_file(path: Path, name: str) -> tuple[nn.Module, nn.Module]:
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    dense = create_model(name)
+    if is_saved(path):
+        return load(path, dense), dense
+    trained = create_model(name)
+    load_weights(trained, path)
+    return trained, dense
+
+
+def _calibration(folder: Path, data: Path | None, *, download: bool) -> list[Example]:
+    recipe = Run.read(folder).recipe
+    count, size = _CALIBRATION
+    loader = load_data(recipe, data, download=download).train_batches(size, seed=recipe.seed)
+    return [images for images, _ in itertools.islice(loader.epoch(0), count)]

@@ -1,0 +1,126 @@
+"""A network as one captured graph for any batch: what every file format is written from."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from understudy.counting.trace import Example, as_inputs
+from understudy.students.substitute import lower
+from understudy.students.wrappers import unwrapped
+from understudy.transforms import Transform
+
+_METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "custom", "torch_fn")
+
+
+class ExportError(ValueError):
+    """A network that a file format cannot hold, or a file that does not give the network's outputs."""
+
+
+def _halve_(network: nn.Module) -> None:
+    """Have a network run in half precision that takes and gives single precision."""
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return tree_map_only(Tensor, _halved, (args, kwargs))
+
+    def after(_: nn.Module, __: tuple[Any, ...], given: Any) -> Any:
+        return tree_map_only(Tensor, _single, given)
+
+    network.half()
+    network.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+    network.register_forward_hook(after)
+
+
+def _halved(tensor: Tensor) -> Tensor:
+    return tensor.half() if tensor.is_floating_point() else tensor
+
+
+def _single(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def as_call(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An example as the arguments of a call, by place and by name."""
+    inputs = as_inputs(example)
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs), {}
+
+
+def outputs(network: nn.Module, example: Example) -> list[Tensor]:
+    """The tensors that a network gives in inference, in order; a ValueError where it cannot run."""
+    args, kwargs = as_call(example)
+    try:
+        with torch.no_grad():
+            return [leaf for leaf in tree_leaves(network(*args, **kwargs)) if isinstance(leaf, Tensor)]
+    except Exception as error:  # whatever a network raises
+        shapes = [tuple(leaf.shape) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        raise ValueError(
+            f"{type(network).__name__} cannot run on an example of shape {shapes}: {error}"
+        ) from error
+
+
+def rebatched(example: Example, size: int) -> Example:
+    """An example with another number of samples: those it has, again and again."""
+
+    def taken(tensor: Tensor) -> Tensor:
+        return tensor if tensor.dim() == 0 else tensor[torch.arange(size) % len(tensor)]
+
+    changed: Example = tree_map_only(Tensor, taken, as_inputs(example))
+    return changed
+
+
+def lively(example: Example) -> Example:
+    """An example to compare outputs by: what is all zero, or has a shape only, becomes normal numbers."""
+    generator = torch.Generator().manual_seed(0)
+
+    def filled(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point() and (tensor.is_meta or not bool(tensor.any())):
+            return torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+        return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor.cpu()
+
+    changed: Example = tree_map_only(Tensor, filled, as_inputs(example))
+    return changed
+
+
+def ready(model: nn.Module) -> nn.Module:
+    """A copy of a network for inference: on the CPU, in evaluation mode, as it was otherwise."""
+    return copy.deepcopy(unwrapped(model)).cpu().eval()
+
+
+def capture(model: nn.Module, example: Example, *, half: bool = False) -> torch.export.ExportedProgram:
+    """The graph of a network's lowered copy, for any number of samples.
+
+    Two samples stand for any number: one would be taken for a constant.
+    """
+    network = lower(model).requires_grad_(False)
+    for module in network.modules():
+        if isinstance(module, Transform):
+            module.leave_to_the_graph_()
+    args, kwargs = as_call(rebatched(example, 2))
+    batch = torch.export.Dim("batch")
+    shapes = tree_map_only(Tensor, lambda tensor: {0: batch} if tensor.dim() else None, (args, kwargs))
+    in_turn, by_name = shapes
+    if half:
+        _halve_(network)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of the exporter about itself
+            program = torch.export.export(
+                network, args, kwargs, dynamic_shapes=by_name or in_turn, strict=False
+            )
+    except Exception as error:  # whatever the tracer of PyTorch meets
+        lines = str(error).strip().splitlines() or [repr(error)]
+        raise ExportError(
+            f"{type(model).__name__} cannot be captured as one graph for any batch: {lines[0]}"
+        ) from error
+    for node in program.graph.nodes:
+        for name in _METADATA:  # paths of source files and more, larger than small networks
+            node.meta.pop(name, None)
+    return program

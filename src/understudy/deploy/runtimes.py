@@ -1,0 +1,101 @@
+"""Exported files in the runtimes that run them: open one, call it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from understudy.counting.trace import Example
+
+from .graph import as_call
+
+Format = Literal["onnx", "openvino", "torch-export"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"}
+_EXTRAS = {"onnx": "onnx", "onnxscript": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
+Runner = Callable[[Example], list[Tensor]]
+
+
+def imported(module: str) -> Any:
+    """A module of an optional package; an ImportError names the extra that brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        extra = _EXTRAS[module.partition(".")[0]]
+        raise ImportError(f"{module} is not installed: pip install 'understudy[{extra}]'") from error
+
+
+def format_of(path: Path, wanted: str | None) -> Format:
+    """The format asked for, or the one that a file's suffix means."""
+    for name in FORMATS:
+        if wanted == name or (wanted is None and path.suffix == SUFFIXES[name]):
+            return name
+    if wanted is not None:
+        raise ValueError(f"format {wanted!r} is not one of {', '.join(FORMATS)}")
+    means = ", ".join(f"{suffix} ({name})" for name, suffix in SUFFIXES.items())
+    raise ValueError(f"{path.name} does not say its format: end it in {means}, or name the format")
+
+
+def needed(kind: Format) -> None:
+    """Raise an ImportError that names the extra unless what writes and runs a format is there."""
+    for module in {
+        "onnx": ("onnx", "onnxscript", "onnxruntime"),
+        "openvino": ("onnx", "onnxscript", "openvino"),
+    }.get(kind, ()):
+        imported(module)
+
+
+def opened(path: Path, kind: Format) -> Runner:
+    """A file in its runtime: an example in, the tensors of its outputs out."""
+    if kind == "onnx":
+        return _onnxruntime(path)
+    return _openvino(path) if kind == "openvino" else _torch_export(path)
+
+
+def _arrays(example: Example) -> list[Any]:
+    args, kwargs = as_call(example)
+    leaves = tree_leaves((args, kwargs))
+    return [leaf.detach().cpu().contiguous().numpy() for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def _onnxruntime(path: Path) -> Runner:
+    runtime = imported("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+
+    def run(example: Example) -> list[Tensor]:
+        feeds = dict(zip(names, _arrays(example), strict=True))
+        return [torch.from_numpy(array) for array in session.run(None, feeds)]
+
+    return run
+
+
+def _openvino(path: Path) -> Runner:
+    core = imported("openvino").Core()
+    # Single precision, as exported: by default the plugin may take half of the bits.
+    compiled = core.compile_model(core.read_model(str(path)), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def run(example: Example) -> list[Tensor]:
+        given = compiled(_arrays(example))
+        return [torch.from_numpy(given[output]) for output in compiled.outputs]
+
+    return run
+
+
+def _torch_export(path: Path) -> Runner:
+    module = torch.export.load(path).module()
+
+    def run(example: Example) -> list[Tensor]:
+        args, kwargs = as_call(example)
+        with torch.no_grad():
+            return [leaf for leaf in tree_leaves(module(*args, **kwargs)) if isinstance(leaf, Tensor)]
+
+    return run

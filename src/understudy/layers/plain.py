@@ -1,0 +1,97 @@
+"""The few modules that lowered layers need beside those of PyTorch: they reshape, reorder and multiply."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from understudy.transforms.stages import Permute
+
+
+class Slices(nn.Module):
+    """Images of slices of the channels: (batch, left·width·right, h, …) → (batch·left, width, right·h, …)."""
+
+    def __init__(self, left: int, right: int) -> None:
+        super().__init__()
+        self.left, self.right = left, right
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Nothing is moved in memory where channels come first."""
+        width = x.shape[1] // (self.left * self.right)
+        return x.reshape(-1, width, self.right * x.shape[2], *x.shape[3:])
+
+    def extra_repr(self) -> str:
+        """Into how many slices."""
+        return f"left={self.left}, right={self.right}"
+
+
+class Joined(Slices):
+    """The inverse: (batch·left, width, right·h, …) → (batch, left·width·right, h, …)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Nothing is moved in memory where channels come first."""
+        channels = self.left * x.shape[1] * self.right
+        return x.reshape(-1, channels, x.shape[2] // self.right, *x.shape[3:])
+
+
+class Reorder(nn.Module):
+    """Channels in another order: the axis `dim` seen as an array of `sizes`, its axes permuted."""
+
+    def __init__(self, stage: Permute, dim: int) -> None:
+        super().__init__()
+        self.sizes, self.axes, self.dim = stage.sizes, stage.axes, dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """It moves, and computes nothing."""
+        dim = self.dim % x.dim()
+        places = [dim + axis for axis in self.axes]
+        seen = x.reshape(*x.shape[:dim], *self.sizes, *x.shape[dim + 1 :])
+        after = range(dim + len(self.sizes), seen.dim())
+        return seen.permute(*range(dim), *places, *after).flatten(dim, dim + len(self.sizes) - 1)
+
+    def extra_repr(self) -> str:
+        """The array and the new order of its axes."""
+        return f"sizes={self.sizes}, axes={self.axes}"
+
+
+class Middle(nn.Module):
+    """A matrix on the axis before the last: (…, columns, right) → (…, rows, right)."""
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """weight · x."""
+        return torch.matmul(self.weight, x)
+
+
+class BlockLinear(nn.Module):
+    """A matrix for each slice of the last axis: y = x · block-diagonalᵀ."""
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight  # (groups, rows, columns)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One batched product, the groups first."""
+        groups, _, columns = self.weight.shape
+        slices = x.reshape(-1, groups, columns).transpose(0, 1)  # (groups, n, columns)
+        out = torch.matmul(slices, self.weight.mT).transpose(0, 1)  # (n, groups, rows)
+        return out.reshape(*x.shape[:-1], -1)
+
+    def extra_repr(self) -> str:
+        """The blocks."""
+        return f"blocks={tuple(self.weight.shape)}"
+
+
+class Shifted(nn.Module):
+    """A bias on the last axis, or on the channels of images."""
+
+    def __init__(self, bias: nn.Parameter, dims: int) -> None:
+        super().__init__()
+        self.bias, self.dims = bias, dims
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x + bias."""
+        return x + self.bias.reshape(-1, *(1 for _ in range(self.dims)))

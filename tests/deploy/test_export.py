@@ -1,0 +1,178 @@
+"""Export: files for other runtimes, as small as the student, checked where they run."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import understudy as us
+from understudy.deploy import export as export_module
+from understudy.deploy.runtimes import imported
+
+pytestmark = [
+    # The exporters call what they deprecate themselves, also while modules are imported.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+FAMILIES = ("low_rank", "tensor_train", "tucker", "hashed", "shuffle", "acdc")
+
+
+class Families(nn.Module):
+    """A convolution and a linear layer for every family."""
+
+    def __init__(self, width: int = 24) -> None:
+        super().__init__()
+        self.kernels = nn.ModuleDict({name: nn.Conv2d(width, width, 3, padding=1) for name in FAMILIES})
+        self.linears = nn.ModuleDict({name: nn.Linear(width, width) for name in FAMILIES})
+
+    def forward(self, x: Tensor) -> Tensor:
+        for name in FAMILIES:
+            x = x + torch.relu(self.kernels[name](x))
+        x = x.mean((2, 3))
+        for name in FAMILIES:
+            x = x + self.linears[name](x)
+        return x
+
+
+def families() -> nn.Module:
+    model = Families()
+    plan = us.plan(model, {f"*.{name}": name for name in FAMILIES}, scale=0.3, spatial="unfolded")
+    assert {*plan.transforms} == {*FAMILIES}
+    return us.substitute(model, plan).eval()
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)).eval()
+
+
+X = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def limit(model: nn.Module) -> float:
+    return 4 * sum(parameter.numel() for parameter in model.parameters()) * 1.1 + 65536
+
+
+def test_every_family_is_in_an_onnx_file_as_small_as_its_parameters_and_right_for_any_batch(
+    tmp_path: Path,
+) -> None:
+    student = families()
+    done = us.export(student, tmp_path / "student.onnx", (1, 24, 6, 6))
+    assert done.error < 1e-4
+    assert done.bytes <= limit(student)
+    model = imported("onnx").load(str(done.path))
+    largest = max(parameter.numel() for parameter in student.parameters())
+    assert max(len(tensor.raw_data) for tensor in model.graph.initializer) <= 4 * largest
+    assert {node.domain for node in model.graph.node} <= {"", "ai.onnx"}  # no operator of anyone's own
+    assert [path.name for path in tmp_path.iterdir()] == ["student.onnx"]
+
+
+def test_a_file_of_torch_export_and_one_of_openvino_agree_with_pytorch(tmp_path: Path) -> None:
+    student = us.substitute(small(), us.plan(small(), "hashed", ratio=0.5, include=["3"]))
+    for name in ("student.pt2", "student.xml"):
+        done = us.export(student, tmp_path / name, X)
+        assert done.error < 1e-4
+        assert done.bytes <= limit(student), name
+    assert {path.name for path in tmp_path.iterdir()} == {"student.pt2", "student.xml", "student.bin"}
+
+
+def test_half_precision_is_half_the_file_and_eight_bits_a_quarter(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 256), nn.ReLU(), nn.Linear(256, 10)).eval()
+    single = us.export(model, tmp_path / "single.onnx", X, original=small())
+    assert single.speedup is not None
+    assert single.original_bytes is not None
+    assert single.original_bytes < single.bytes
+    assert "original" in str(single)
+    half = us.export(model, tmp_path / "half.onnx", X, dtype="float16")
+    eight = us.export(model, tmp_path / "eight.onnx", X, int8=[X, X + 0.1])
+    assert half.bytes < 0.55 * single.bytes
+    assert eight.bytes < 0.35 * single.bytes
+    assert single.error < 1e-5 < half.error < 2e-2
+    assert eight.float_error is not None
+    assert eight.float_error < 1e-4 < eight.error < 0.2
+    assert eight.agreement is not None
+    assert "before eight bits" in str(eight)
+
+
+def test_an_example_of_several_named_inputs_is_exported(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(11, 8), nn.Linear(8, 3)
+
+        def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+            return {"logits": self.head(self.embed(ids) * mask[..., None])}
+
+    example = {"ids": torch.arange(10).reshape(2, 5), "mask": torch.ones(2, 5)}
+    for dtype in ("float32", "float16"):
+        assert us.export(Two(), tmp_path / f"{dtype}.pt2", example, dtype=dtype).error < 2e-2
+
+
+class Unheard(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.linalg.householder_product(x.flatten(2), x.flatten(2)[..., 0, :])
+        return out
+
+
+def test_an_operation_that_onnx_cannot_express_is_named(tmp_path: Path) -> None:
+    with pytest.raises(us.ExportError, match=r"ONNX cannot express aten\.linalg_householder_product"):
+        us.export(Unheard(), tmp_path / "unheard.onnx", (2, 3, 1, 3))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_that_looks_at_values_says_that_it_is_not_one_graph(tmp_path: Path) -> None:
+    class Looks(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if float(x.sum()) > 0 else -x
+
+    with pytest.raises(us.ExportError, match="Looks cannot be captured as one graph for any batch"):
+        us.export(Looks(), tmp_path / "looks.pt2", X)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error", "match"),
+    [
+        ("a.txt", {}, ValueError, r"a\.txt does not say its format: end it in \.onnx \(onnx\)"),
+        ("a.onnx", {"format": "tflite"}, ValueError, "'tflite' is not one of onnx, openvino, torch-export"),
+        ("a.onnx", {"dtype": "int4"}, ValueError, "'int4' is not one of float32, float16"),
+        ("a.onnx", {"int8": []}, ValueError, "int8 needs batches to calibrate by"),
+        ("a.pt2", {"int8": [X]}, ValueError, "int8 is for the format onnx, not torch-export"),
+        ("no/a.onnx", {}, FileNotFoundError, "no folder .*no to write a.onnx to"),
+        ("there.onnx", {}, FileExistsError, "there.onnx exists"),
+        ("a.onnx", {"example": (2, 4, 8, 8)}, ValueError, r"Sequential cannot run on .* \[\(2, 4, 8, 8\)\]"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str, arguments: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    (tmp_path / "there.onnx").touch()
+    with pytest.raises(error, match=match):
+        us.export(small(), tmp_path / name, arguments.pop("example", X), **arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["there.onnx"]
+
+
+@pytest.mark.parametrize(("name", "extra"), [("a.onnx", "onnx"), ("a.xml", "openvino")])
+def test_a_runtime_that_is_not_installed_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, extra: str
+) -> None:
+    def missing(module: str) -> Any:
+        if module in ("onnxruntime", "openvino"):
+            raise ImportError(module)
+        return builtins.__import__(module)
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(ImportError, match=rf"pip install 'understudy\[{extra}\]'"):
+        us.export(small(), tmp_path / name, X)
+
+
+def test_a_file_whose_outputs_are_others_is_refused_and_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "opened", lambda *_: lambda batch: [torch.zeros(len(batch), 10)])
+    with pytest.raises(us.ExportError, match="of its largest output off PyTorch's, more than 1e-04"):
+        us.export(small(), tmp_path / "wrong.pt2", X)
+    assert not list(tmp_path.iterdir())

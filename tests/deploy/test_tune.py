@@ -1,0 +1,81 @@
+"""Tune and speed: the quickest way is measured, kept in the student and its file, and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import understudy as us
+from understudy._util.timing import Timing
+from understudy.deploy import tune as tune_module
+
+
+def student() -> nn.Module:
+    model = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 4))
+    return us.substitute(model, us.plan(model, "low_rank", knob=4, include=["1", "2"]))
+
+
+def formed_wins(calls: Mapping[Any, Callable[[], object]], **_: Any) -> dict[Any, Timing]:
+    for call in calls.values():
+        call()
+    return {key: Timing(1.0 if key == "formed" else 2.0, 2.0, 1) for key in calls}
+
+
+def test_what_is_quickest_is_kept_in_the_student_in_its_file_and_in_what_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_module, "time_in_turns", formed_wins)
+    before = student()
+    tuned = us.tune(before, (16, 8))
+    assert [layer.execution.inference for _, layer in us.stand_ins(tuned)] == ["formed", "formed"]
+    assert {layer.execution for _, layer in us.stand_ins(before)} == {us.Execution()}
+    assert all(module.training for module in tuned.modules())
+    x = torch.randn(16, 8)
+    torch.testing.assert_close(tuned.eval()(x), before.eval()(x))
+    forming = 2 * 32 * 4 * 32
+    assert us.cost(tuned, x).mult_adds == 16 * (8 * 32 + 2 * 32 * 32 + 32 * 4) + forming
+    us.save(tuned, tmp_path / "tuned.safetensors")
+    dense = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 4))
+    loaded = us.load(tmp_path / "tuned.safetensors", dense)
+    assert {layer.execution.inference for _, layer in us.stand_ins(loaded)} == {"formed"}
+    assert "inference='formed'" in repr(loaded)
+
+
+def test_training_runs_as_before_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune_module, "time_in_turns", formed_wins)
+    layer = next(layer for _, layer in us.stand_ins(us.tune(student(), (16, 8))))
+    chosen = layer.execution.choose(layer.transform, 16)
+    assert chosen.name == "V,U"
+    assert layer.execution.choose(layer.transform, 16, inference=True).name == "formed"
+
+
+def test_real_timings_choose_legal_orders_and_leave_the_outputs() -> None:
+    before = student().eval()
+    tuned = us.tune(before, (4, 8), seconds=0.01)
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(tuned(x), before(x))
+
+
+def test_an_order_for_inference_that_does_not_exist_is_refused() -> None:
+    layer = next(layer for _, layer in us.stand_ins(student()))
+    with pytest.raises(ValueError, match="order 'U,V' of low_rank is not one of 'formed', 'V,U'"):
+        layer.execution = us.Execution(inference="U,V")
+
+
+def test_networks_are_timed_in_turns_and_left_in_their_modes() -> None:
+    one, other = student(), student().eval()
+    timed = us.speed({"one": one, "other": other}, (4, 8), seconds=0.01)
+    assert timed.time_ms("other") > 0
+    assert "other" in str(timed)
+    assert one.training
+    assert not other.training
+    assert "Sequential" in repr(us.speed(one, (4, 8), seconds=0.01))
+    with pytest.raises(ValueError, match="no network to time"):
+        us.speed({}, (4, 8))
+    with pytest.raises(ValueError, match=r"Sequential cannot run on an example of shape \[\(4, 9\)\]"):
+        us.speed(one, (4, 9))

@@ -1,0 +1,195 @@
+"""Kept: in inference what follows from the parameters alone is made once, and again when one changed."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from understudy.counting.trace import trace
+from understudy.layers import Conv, Execution, Layer, Linear, SeparableConv
+from understudy.layers.geometry import Geometry
+from understudy.transforms import Transform, get_transform
+
+SQUARE = Geometry((3, 3), (1, 1), (1, 1), (1, 1), "zeros")
+
+
+def images(seed: int = 0) -> Tensor:
+    return torch.randn(4, 16, 6, 6, generator=torch.Generator().manual_seed(seed))
+
+
+def unfolded(name: str = "hashed", knob: int | None = None, channels: int = 16) -> Conv:
+    made = get_transform(name)
+    knobs = made.knobs(channels * 9, 24)
+    layer = Conv(made(channels * 9, 24, knob or knobs[len(knobs) // 2]), SQUARE, torch.ones(24))
+    return layer.eval()
+
+
+def formings(layer: Layer, calls: Callable[[], object]) -> int:
+    """How often the matrix is formed in these calls."""
+    count = 0
+    form = layer.transform.matrix
+
+    def matrix() -> Tensor:
+        nonlocal count
+        count += 1
+        return form()
+
+    layer.transform.matrix = matrix  # type: ignore[method-assign]
+    try:
+        calls()
+    finally:
+        del layer.transform.matrix
+    return count
+
+
+def infer(layer: nn.Module) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = layer(images())
+    return out
+
+
+def fresh(layer: Layer) -> Tensor:
+    """What the layer gives where nothing is kept."""
+    out: Tensor = layer(images())
+    return out.detach()
+
+
+def test_a_matrix_is_formed_once_in_inference_and_in_every_call_elsewhere() -> None:
+    layer = unfolded()
+    assert formings(layer, lambda: [infer(layer) for _ in range(3)]) == 1
+    with torch.inference_mode():
+        assert formings(layer, lambda: layer(images())) == 0
+    assert formings(layer, lambda: [layer(images()) for _ in range(2)]) == 2  # gradients flow
+    layer.train()
+    assert formings(layer, lambda: [infer(layer) for _ in range(2)]) == 2
+    layer.eval()
+    torch.testing.assert_close(infer(layer), fresh(layer))
+
+
+def by_step(layer: Layer) -> None:
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.1)
+
+
+def by_loading(layer: Layer) -> None:
+    layer.load_state_dict(unfolded(knob=layer.transform.knob).state_dict())
+
+
+def by_loading_another(layer: Layer) -> None:
+    other = unfolded(knob=layer.transform.knob)
+    other.transform.reset_parameters(2.0)
+    layer.load_state_dict(other.state_dict(), assign=True)
+
+
+def by_data(layer: Layer) -> None:
+    layer.transform.get_parameter("weight").data.mul_(0.5)
+
+
+def by_new_memory(layer: Layer) -> None:
+    parameter = layer.transform.get_parameter("weight")
+    parameter.data = parameter.data + 1
+
+
+def by_index(layer: Layer) -> None:
+    layer.transform.get_buffer("index").copy_(layer.transform.get_buffer("index").flip(0))
+
+
+CHANGES = [by_step, by_loading, by_loading_another, by_data, by_new_memory, by_index]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_of_a_parameter_is_seen_by_the_next_call(change: Callable[[Layer], None]) -> None:
+    layer = unfolded()
+    layer.transform.reset_parameters(0.3)
+    infer(layer)
+    change(layer)
+    torch.testing.assert_close(infer(layer), fresh(layer))
+
+
+def test_a_move_a_copy_and_a_pickle_leave_what_is_kept_behind() -> None:
+    layer = unfolded()
+    infer(layer)
+    assert len(layer._kept) == 1
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer).double()):
+        assert len(other._kept) == 0
+    assert {*layer.state_dict()} == {"bias", "transform.weight", "transform._extra_state"}
+    layer.double()
+    assert len(layer._kept) == 0
+    with torch.no_grad():
+        assert layer(images().double()).dtype == torch.float64
+
+
+def test_a_pickled_layer_is_no_larger_for_having_run() -> None:
+    layer, sizes = unfolded(), []
+    for _ in range(2):
+        file = io.BytesIO()
+        torch.save(layer, file)
+        sizes.append(file.tell())
+        infer(layer)
+    assert sizes[0] == sizes[1]
+
+
+def test_what_is_kept_under_autocast_is_not_used_without_it() -> None:
+    layer = Linear(get_transform("tensor_train")(64, 64, 12)).eval()
+    x = torch.randn(100_000, 64)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            assert layer(x).dtype == torch.bfloat16
+        assert layer(x).dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["tensor_train", "tucker", "shuffle", "acdc", "low_rank"])
+@pytest.mark.parametrize("channels", [16, 15])
+def test_no_default_order_unfolds_patches_and_the_trace_is_what_the_shapes_say(
+    name: str, channels: int
+) -> None:
+    layer = unfolded(name, channels=channels)
+    x = torch.randn(2, channels, 7, 6)
+    transform: Transform = layer.transform
+    with torch.profiler.profile() as record:
+        out = infer_on(layer, x)
+    assert "aten::im2col" not in [event.key for event in record.key_averages()]
+    torch.testing.assert_close(out, layer.merged()(x).detach(), atol=1e-4, rtol=1e-4)
+    stated = transform.executed_mult_adds(channels * 9, 24, transform.knob, 2 * 42, 9)
+    assert sum(trace(layer, x).mult_adds.values()) == stated
+
+
+def infer_on(layer: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = layer(x)
+    return out
+
+
+@pytest.mark.parametrize("name", ["low_rank", "hashed"])
+def test_steps_that_are_kept_follow_parameters_bias_execution_and_shape(name: str) -> None:
+    made = get_transform(name)
+    knobs = made.knobs(16, 24)
+    transform = made(16, 24, knobs[len(knobs) // 2])
+    separable = SeparableConv(transform, SQUARE, torch.ones(24)).eval()
+    linear = Linear(copy.deepcopy(transform), torch.ones(24)).eval()
+    inputs = {separable: images(), linear: images().movedim(1, -1)}
+    for layer, x in inputs.items():
+        for change in (
+            lambda layer: layer.eval(),
+            lambda layer: [parameter.data.mul_(0.5) for parameter in layer.transform.parameters()],
+            lambda layer: layer.bias.data.add_(1),
+            lambda layer: setattr(layer, "execution", Execution(order="formed")),
+            lambda layer: layer.load_state_dict(
+                {key: value.clone() for key, value in layer.state_dict().items()}, assign=True
+            ),
+        ):
+            change(layer)
+            for part in (x, x[:2], x):
+                with torch.no_grad():
+                    got = layer(part)
+                torch.testing.assert_close(got, layer(part).detach(), atol=1e-5, rtol=1e-5)
+    taps = separable.depthwise.weight
+    taps.data = taps.data * 2
+    torch.testing.assert_close(infer(separable), fresh(separable), atol=1e-5, rtol=1e-5)

@@ -1,0 +1,120 @@
+"""Lowering: plain modules that hold exactly the parameters of a stand-in, and give its outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import understudy as us
+from understudy.layers import Conv, Execution, Layer, Linear, SeparableConv
+from understudy.layers.geometry import Geometry
+from understudy.layers.lowering import held_stages, lowered
+from understudy.transforms import Transform, get_transform, known_transforms
+
+TRANSFORMS = list(known_transforms().values())
+STRIDED = Geometry((1, 1), (2, 2), (0, 0), (1, 1), "zeros")
+SQUARE = Geometry((3, 3), (2, 1), (1, 1), (1, 1), "reflect")
+LINE = Geometry((3,), (1,), (1,), (1,), "zeros")
+
+
+def build(transform: type[Transform], in_features: int, out_features: int = 24) -> Transform:
+    knobs = transform.knobs(in_features, out_features)
+    return transform(in_features, out_features, knobs[len(knobs) // 2], seed=3, dtype=torch.float64)
+
+
+def values(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def layers(transform: type[Transform]) -> list[tuple[Layer, Tensor]]:
+    bias, images = values(24, seed=9), values(3, 16, 10, 8)
+    return [
+        (Conv(build(transform, 16 * 9), SQUARE, bias), images),
+        (Conv(build(transform, 16), STRIDED), images),
+        (Conv(build(transform, 16), Geometry.pointwise(2), bias), images),
+        (Conv(build(transform, 16 * 3), LINE, bias), values(3, 16, 10)),
+        (SeparableConv(build(transform, 16), SQUARE, bias), images),
+        (Linear(build(transform, 16), bias), values(3, 5, 16)),
+        (Linear(build(transform, 16)), values(7, 16)),
+    ]
+
+
+def entries(module: nn.Module) -> Tensor:
+    """All values of all parameters, sorted: they may lie in another order and shape."""
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()]).sort().values
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda t: t.name)
+def test_lowered_modules_have_the_same_outputs_with_exactly_the_same_parameters(
+    transform: type[Transform],
+) -> None:
+    for layer, x in layers(transform):
+        for order in ("auto", *(order.name for order in layer.transform.legal_orders)):
+            layer.execution = Execution(order=order)
+            plain = lowered(layer.eval())
+            torch.testing.assert_close(plain(x), layer(x), rtol=1e-9, atol=1e-9)
+            assert torch.equal(entries(plain), entries(layer)), order
+
+
+def test_unfolded_low_rank_is_two_convolutions_and_shuffle_two_grouped_ones() -> None:
+    square = Geometry((3, 3), (1, 1), (1, 1), (1, 1), "zeros")
+    low_rank = lowered(Conv(get_transform("low_rank")(64 * 9, 64, 8), square, torch.zeros(64)))
+    first, second = low_rank.children()
+    assert isinstance(first, nn.Conv2d)
+    assert isinstance(second, nn.Conv2d)
+    assert (first.kernel_size, first.out_channels, second.kernel_size) == ((3, 3), 8, (1, 1))
+    assert first.bias is None
+    assert second.bias is not None
+    shuffle = lowered(Conv(get_transform("shuffle")(64 * 9, 64, 4), square))
+    assert [part.groups for part in shuffle.children() if isinstance(part, nn.Conv2d)] == [4, 4]
+
+
+@pytest.mark.parametrize("name", ["hashed", "acdc"])
+def test_what_has_no_plain_form_is_formed_in_the_graph(name: str) -> None:
+    layer = lowered(Conv(build(get_transform(name), 16 * 9), SQUARE))
+    assert isinstance(layer, Conv)
+    assert layer.execution.order == "formed"
+
+
+def test_a_stage_that_is_a_product_of_parameters_is_held_by_none() -> None:
+    transform = build(get_transform("tensor_train"), 48)
+    assert held_stages(transform, "N,OM") is None
+    assert [item.parameter is not None for item in held_stages(transform, "N,M,O") or []] == [True] * 3
+
+
+def test_a_lowered_student_has_its_outputs_parameters_mode_and_hooks() -> None:
+    model = us.create_model("wrn_10_1")
+    student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5)).eval()
+    calls: list[str] = []
+    student.get_submodule("stage1.0.conv1").register_forward_hook(lambda *_: calls.append("called"))
+    plain = us.lower(student)
+    assert list(us.stand_ins(plain)) == []
+    assert len(list(us.stand_ins(student))) > 0
+    x = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(plain(x), student(x))
+    assert calls == ["called"] * 2
+    assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in student.parameters())
+    assert not any(module.training for module in plain.modules())
+
+
+def test_a_lowered_linear_layer_has_its_weight_and_bias_and_a_convolution_has_none() -> None:
+    layer = Linear(build(get_transform("shuffle"), 16), values(24))
+    plain: Any = lowered(layer)
+    torch.testing.assert_close(plain.weight, layer.weight)
+    assert layer.bias is not None
+    assert torch.equal(plain.bias, layer.bias)
+    assert lowered(Linear(build(get_transform("low_rank"), 16))).bias is None
+    convolution: Any = lowered(Conv(build(get_transform("low_rank"), 16), STRIDED))
+    with pytest.raises(AttributeError, match="weight"):
+        _ = convolution.weight
+
+
+def test_a_layer_whose_weight_is_read_stays_one_that_has_it() -> None:
+    network = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    student = us.substitute(network, us.plan(network, "low_rank", ratio=0.8)).eval()
+    plain = us.lower(student)
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(plain(x), student(x))

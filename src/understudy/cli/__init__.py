@@ -12,7 +12,7 @@ from rich.markup import escape
 from understudy.counting.operations import UnknownOperationError
 from understudy.train import DivergedError
 
-from . import experiments, planning, training  # noqa: F401  each adds its commands to the application
+from . import compress, experiments, planning, training  # noqa: F401  each adds its commands to the application
 from .common import app
 
 __all__ = ["app", "main"]

@@ -177,14 +177,20 @@ def cost(
 
 
 def _network(name: str, shape: str | None) -> tuple[nn.Module, Example]:
-    sizes = None
-    if shape is not None:
-        try:
-            sizes = tuple(int(size) for size in shape.split(","))
-        except ValueError:
-            sizes = ()
-        if not sizes or min(sizes) < 1:
-            raise ValueError(f"--input {shape!r} is not a shape such as 3,224,224")
+    sizes = input_sizes(shape)
     with weightless(name):
         network = create_model(name)
     return network, example_input(name, network, sizes)
+
+
+def input_sizes(shape: str | None) -> tuple[int, ...] | None:
+    """What `--input` was given."""
+    if shape is None:
+        return None
+    try:
+        sizes = tuple(int(size) for size in shape.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"--input {shape!r} is not a shape such as 3,224,224")
+    return sizes

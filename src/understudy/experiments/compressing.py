@@ -78,7 +78,6 @@ def compress_into(
         students = []
         for number, (transform, budget) in enumerate(cells):
             name = cell_name(transform, budget)
-            report(f"[{number + 1}/{len(cells)}] {name}")
             if place.kept(name) is None:
                 _ = curve.calibration  # what is wrong with the data is wrong for every student
             try:
@@ -87,12 +86,12 @@ def compress_into(
                 if single:
                     raise
                 refused.append(Refused(name, str(transform), str(budget), str(error)))
-                report(f"{name}: {error}")
+                report(f"[{number + 1}/{len(cells)}] {name}: {error}")
                 continue
             if teaching is not None and made.record.recovery is None:
                 made = _recovered(place, curve, made, teaching, found, report, watch_training)
             students.append(made.record)
-            report(f"{name}: {said(made)}")
+            report(f"[{number + 1}/{len(cells)}] {name}: {said(made)}")
         if not students:
             raise ValueError(f"no student can be made: {refused[0].reason}")
         notes += curve.notes

@@ -18,6 +18,7 @@ from understudy.fitting.calibration import Calibration
 from understudy.fitting.compress import Compression, compression
 from understudy.fitting.fit import dense_matrix
 from understudy.fitting.inputs import OutputOf, first_sample, held_back, read_batches
+from understudy.layers import stand_ins
 from understudy.planning.budget import Budget
 from understudy.planning.plan import Plan
 from understudy.planning.request import Spatial, TransformChoice
@@ -65,6 +66,10 @@ class Tradeoff:
         seed: int = 0,
         watch: Watch = lambda *_: None,
     ) -> None:
+        if any(True for _ in stand_ins(model)):
+            raise ValueError(
+                f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first"
+            )
         self.model, self.watch = model, watch
         self.batches = read_batches(data, samples)
         self.example = first_sample(self.batches[0])

@@ -112,6 +112,8 @@ def test_recovery_counts_only_where_it_was_kept() -> None:
     assert kept.final.accuracy == 80
     assert undone.final.accuracy == 90
     assert best_student(compressed(students=(kept, undone))) is undone
+    small = student("small", costs=Footprint(10, 40, 39, 25), quality=quality(91.5))
+    assert best_student(compressed(students=(undone, small, student(quality=quality(91.9))))) is small
     assert "undone, for the outputs came no nearer" in card(compressed(students=(undone,)))
 
 

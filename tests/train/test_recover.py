@@ -89,7 +89,7 @@ def test_a_run_that_has_finished_is_not_repeated(
     done = recover(student, model, inputs(64), epochs=1, out=tmp_path / "run")
     again = recover(student, model, inputs(64), epochs=1, out=tmp_path / "run", report=said.append)
     assert said == [f"{tmp_path / 'run'} has finished already"]
-    assert snapshot(again.network.eval()) == snapshot(done.network.eval())
+    torch.testing.assert_close(again.network.state_dict(), done.network.state_dict())
 
 
 @pytest.mark.parametrize(

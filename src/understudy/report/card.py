@@ -7,6 +7,7 @@ from understudy.compressions import Compressed, Student
 
 from .markdown import escape_markdown, markdown
 from .read.compression_tables import MEASURES, left_table, measured, student_table, tried_table
+from .read.summary import CLOSE
 
 
 def card(result: Compressed) -> str:
@@ -38,7 +39,11 @@ def card(result: Compressed) -> str:
 
 
 def best_student(result: Compressed) -> Student:
-    """The one whose answers are best; of equals the smallest."""
+    """The smallest that is within a point of the original, or else the one that is nearest to it."""
+    limit = result.score(result.quality) - CLOSE
+    close = [student for student in result.students if result.score(student.final) >= limit]
+    if close:
+        return min(close, key=lambda student: (student.costs.params, -result.score(student.final)))
     return max(result.students, key=lambda student: (result.score(student.final), -student.costs.params))
 
 
@@ -64,8 +69,10 @@ def _fenced(code: str) -> str:
 
 
 def _what(result: Compressed, best: Student) -> str:
+    is_close = result.score(best.final) >= result.score(result.quality) - CLOSE
+    praise = "the smallest within a point of the original" if is_close else "the nearest to the original"
     words = (
-        f"{len(result.students)} students of a trained {result.network}; the best is {best.name}"
+        f"{len(result.students)} students of a trained {result.network}; {praise} is {best.name}"
         if len(result.students) > 1
         else f"A student of a trained {result.network}, {best.name}"
     )

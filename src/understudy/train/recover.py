@@ -76,7 +76,8 @@ def recover(
     copied = copy.deepcopy(student)
     job = Job(copied, batches, teacher, test_batches=test, settings=recipe)
     if seconds is not None:
-        steps = _steps_within(seconds, job)
+        with torch.random.fork_rng(devices=[]):
+            steps = _steps_within(seconds, job)
         report(f"{steps} steps in about {seconds:g} s")
         whole = _Steps(as_batches(batches, job.place), steps)
         job = dataclasses.replace(job, batches=whole, settings=dataclasses.replace(recipe, epochs=1))
@@ -85,7 +86,8 @@ def recover(
     if run is not None and run.has_finished():
         report(f"{run.folder} has finished already")
         return Fitted(load(run.model_file, teacher), tuple(run.metrics()), run.outcome())
-    return fit(job, run, report=report, watch=watch)
+    with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's random numbers are left alone
+        return fit(job, run, report=report, watch=watch)
 
 
 def _batches(data: BatchSource | Iterable[Any] | Tensor, recipe: Recipe) -> BatchSource | Iterable[Batch]:

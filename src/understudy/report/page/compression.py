@@ -73,7 +73,11 @@ def _tiles(result: Compressed) -> str:
     now, before = (measured(quality, result.measure).text for quality in (best.final, result.quality))
     unit = "" if result.measure == "cosine" else "\N{NO-BREAK SPACE}%"
     made = [
-        (MEASURES[result.measure].partition(",")[0], f"{now}{unit}", f"original {before}{unit}; {best.name}"),
+        (
+            MEASURES[result.measure].partition(",")[0].capitalize(),
+            f"{now}{unit}",
+            f"original {before}{unit}; {best.name}",
+        ),
         (
             "Parameters",
             format_share(best.costs.params, whole.params),

@@ -16,8 +16,9 @@ import understudy as us
 from command import Run
 from understudy import data
 from understudy.compressions import Compressed
-from understudy.experiments import compressing, quality
-from understudy.train import loop
+from understudy.experiments import quality
+from understudy.experiments.tradeoff import Tradeoff
+from understudy.train.trainer import Trainer
 
 FILE = """
 import math
@@ -182,7 +183,7 @@ def test_a_killed_recovery_goes_on_and_ends_the_same(
     assert run(*arguments, tmp_path / "whole").code == 0
     out = tmp_path / "small"
     steps: list[int] = []
-    take = loop.Trainer.step
+    take = Trainer.step
 
     def stopping(self: Any, *given: Any) -> float:
         steps.append(1)
@@ -191,7 +192,7 @@ def test_a_killed_recovery_goes_on_and_ends_the_same(
         return take(self, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, "step", stopping)
+        patch.setattr(Trainer, "step", stopping)
         stopped = run(*arguments, out)
     assert stopped.code == 130
     assert "the same command goes on" in stopped.err
@@ -199,7 +200,7 @@ def test_a_killed_recovery_goes_on_and_ends_the_same(
     other = run(*arguments, out, "--samples", 32)
     assert_refused(other, "small.part is left of another compression with another settings")
     with monkeypatch.context() as patch:  # no student is made twice
-        patch.setattr(compressing.Tradeoff, "student", None)
+        patch.setattr(Tradeoff, "student", None)
         done = run(*arguments, out)
     assert done.code == 0, done.err
     assert "going on from step 19" in done.err

@@ -50,6 +50,11 @@ class Latency:
     original: float
     threads: int
 
+    @property
+    def relative(self) -> float:
+        """The student's in the original's: the two met the same noise, two students did not."""
+        return self.student / self.original
+
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
@@ -180,6 +185,11 @@ class Compressed:
         if self.quality.accuracy is not None:
             return "accuracy"
         return "agreement" if self.quality.agreement is not None else "cosine"
+
+    @property
+    def latency(self) -> float:
+        """The original's, in milliseconds: the least that was met beside any student."""
+        return min(student.latency.original for student in self.students)
 
     def score(self, quality: Quality) -> float:
         """That measure, in percent; a cosine is 100 where outputs point the same way."""

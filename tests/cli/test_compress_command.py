@@ -16,6 +16,7 @@ import understudy as us
 from command import Run
 from understudy import data
 from understudy.compressions import Compressed
+from understudy.data import found
 from understudy.experiments import quality
 from understudy.experiments.tradeoff import Tradeoff
 from understudy.train.trainer import Trainer
@@ -62,6 +63,25 @@ def few():
 def wide():
     return [torch.randn(4, 9) for _ in range(4)]
 
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 16)
+        self.first, self.hidden, self.last = nn.Linear(16, 24), nn.Linear(24, 24), nn.Linear(24, 16)
+    def forward(self, input_ids, attention_mask):
+        x = torch.relu(self.first(self.table(input_ids)))
+        return {"last_hidden_state": self.last(torch.relu(self.hidden(x)))}
+
+def words():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Words()
+
+def texts():
+    generator = torch.Generator().manual_seed(0)
+    ids = [torch.randint(0, 20, (8, 6), generator=generator) for _ in range(8)]
+    return [{"input_ids": x, "attention_mask": torch.ones_like(x).tril(2)} for x in ids]
+
 def nothing():
     return []
 
@@ -75,7 +95,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rounds of the clock, and 100 of the 500 digits that are kept for testing."""
     monkeypatch.setattr(quality, "_ROUNDS", 1)
     load = data.load
-    monkeypatch.setattr(data.found, "load", lambda *a, **k: load(*a, **k).take(train=256, test=100))
+    monkeypatch.setattr(found, "load", lambda *a, **k: load(*a, **k).take(train=256, test=100))
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +193,17 @@ def test_labels_of_a_factory_count(run: Run, mine: Path, tmp_path: Path) -> None
     done = run("compress", f"{mine}:network", "--data", f"{mine}:labelled", "--ratio", 0.7, "--out", out)
     assert done.code == 0, done.err
     assert Compressed.load(out).quality.accuracy == 100
+
+
+def test_a_network_for_text_is_held_against_its_own_vectors(run: Run, mine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    arguments = ["--data", f"{mine}:texts", "--ratio", 0.8, "--recover", 2, "--out", out]
+    done = run("compress", f"{mine}:words", *arguments)
+    assert done.code == 0, done.err
+    result = Compressed.load(out)
+    assert result.measure == "cosine"
+    assert result.students[0].final.cosine > 0.9
+    assert "import torch" not in (out / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_killed_recovery_goes_on_and_ends_the_same(

@@ -22,8 +22,8 @@ def card(result: Compressed) -> str:
         _inputs(result),
         "## Numbers",
         f"On {best.quality.samples:,} test inputs of {escape_markdown(result.data)}. Mult-adds and latency "
-        f"are of one input, latency the best of turns with the original on {best.latency.threads} "
-        f"thread{'s' if best.latency.threads > 1 else ''}.",
+        f"are of one input; latency is the best of turns with the original, and in its own, on "
+        f"{best.latency.threads} thread{'s' if best.latency.threads > 1 else ''}.",
         markdown(student_table(result)),
         "## How it was made",
         _made(result, best),

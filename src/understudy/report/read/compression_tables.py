@@ -18,15 +18,14 @@ def student_table(result: Compressed) -> ReportTable:
     """The original, then a row for every student."""
     measures = shown_measures(result)
     recovered = any(student.recovery for student in result.students)
-    columns = ["student", ">parameters", ">of all", ">mult-adds", ">bytes", ">latency, ms"]
+    columns = ["student", ">parameters", ">of all", ">mult-adds", ">bytes", ">latency"]
     columns += [f">{_short(measure)}" for measure in measures]
     columns += [f">{_short(result.measure)} after recovery"] if recovered else []
-    latency = min(student.latency.original for student in result.students)
     rows = [
         (
             Entry("(original)"),
             *_costs(result.original, result.original),
-            _number(latency, 2),
+            Entry(f"{result.latency:.2f} ms", 1.0),
             *(measured(result.quality, measure) for measure in measures),
             *([Entry(NOTHING)] if recovered else []),
         )
@@ -45,7 +44,7 @@ def student_table(result: Compressed) -> ReportTable:
             (
                 Entry(student.name),
                 *_costs(student.costs, result.original),
-                _number(student.latency.student, 2),
+                Entry(f"{student.latency.relative:.2f} ×", student.latency.relative),
                 *(measured(student.quality, measure) for measure in measures),
                 *after,
             )

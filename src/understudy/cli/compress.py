@@ -164,7 +164,7 @@ def compress(
     place = Unfinished(out, asked, force=force)
     network, found, made_with = _material(model, weights, data, recipe, input_sizes(input), download, seed)
     origin = Origin(model, made_with, "" if weights is None else weights.name, hashed)
-    with _progress(len(budgets) * len(transforms)) as (report, watch, watch_training):
+    with _progress(len(budgets) * len(transforms), recover) as (report, watch, watch_training):
         try:
             result = compress_into(
                 place,
@@ -254,7 +254,7 @@ def _material(
 
 
 @contextmanager
-def _progress(cells: int) -> Iterator[tuple[Any, Any, Any]]:
+def _progress(cells: int, epochs: int) -> Iterator[tuple[Any, Any, Any]]:
     """What hears words, every stage and every step of training: bars on a terminal, lines elsewhere."""
     console = Console(stderr=True)
 
@@ -266,7 +266,7 @@ def _progress(cells: int) -> Iterator[tuple[Any, Any, Any]]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        whole = bar.add_task("compress", total=_STAGES * cells + 2)
+        whole = bar.add_task("compress", total=_STAGES * cells + 3)
         training = bar.add_task("recover", visible=False)
 
         def watch(what: str, *_: int) -> None:
@@ -275,9 +275,15 @@ def _progress(cells: int) -> Iterator[tuple[Any, Any, Any]]:
         def watch_training(position: Position, batches: int, loss: float) -> None:
             if position.step == 1:
                 bar.reset(training)
-            epoch = f"epoch {position.epoch + 1}, loss {loss:.3f}"
-            total = batches * max(1, position.step // batches + 1)
-            bar.update(training, description=epoch, completed=position.step, total=total, visible=True)
+            epoch = f"epoch {position.epoch + 1}/{epochs}, loss {loss:.3f}"
+            total = batches * epochs
+            bar.update(
+                training,
+                description=epoch,
+                completed=position.step,
+                total=total,
+                visible=position.step < total,
+            )
 
         yield report, watch, watch_training
 

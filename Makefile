@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
+# Compiled modules are kept even where the environment says otherwise: nothing is compiled at installation, so every
+# process that a test starts would compile torch anew, for longer than all else that it does.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help test quick lint hooks demo benchmark clean
 

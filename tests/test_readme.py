@@ -1,12 +1,12 @@
 """What the README shows is what happens: its example is run, its tables are those of committed results."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
+from command import Run
 from understudy._util.quantities import format_bytes, format_count
 from understudy.experiments import load_grid
 
@@ -26,21 +26,20 @@ def result(name: str) -> dict[str, object]:
     return loaded
 
 
-def test_the_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", block("python")], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == block("text")
+@pytest.mark.no_cover
+def test_the_example_prints_what_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(block("python"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == block("text")
     assert (tmp_path / "student.safetensors").stat().st_size == 4_900_860
 
 
-def test_the_plan_prints_what_the_readme_shows() -> None:
-    command = [sys.executable, "-m", "understudy", "plan", "wrn_50_2", "--all", "--params", "17.6M"]
-    ran = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
-    )
-    printed = ran.stdout.splitlines()
+@pytest.mark.no_cover
+def test_the_plan_prints_what_the_readme_shows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = run("plan", "wrn_50_2", "--all", "--params", "17.6M").out.splitlines()
     for line in block("text", after="--params 17.6M` prints").splitlines():
         assert line in printed  # what else is printed are transforms that came later
 

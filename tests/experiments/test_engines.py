@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -148,17 +149,22 @@ def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) 
         RayEngine(1)
 
 
-def command(tmp_path: Path, *options: str, toml: str = TOML) -> subprocess.Popen[str]:
-    """`understudy sweep` of the tiny grid in a process of its own."""
+@contextmanager
+def command(tmp_path: Path, *options: str, toml: str = TOML) -> Iterator[subprocess.Popen[str]]:
+    """`understudy sweep` of the tiny grid in a process of its own, which does not outlive a failed test."""
     (tmp_path / "tiny.toml").write_text(toml)
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "understudy", "sweep", "tiny.toml", "--out", "out", *options],
         cwd=tmp_path,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
@@ -185,10 +191,10 @@ def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
     assert begun(TEACHER)
     assert not holders(out / "runs" / TEACHER / ".lock")
 
-    killed = command(tmp_path)
-    until(lambda: begun(LOW_RANK), killed)
-    killed.kill()
-    killed.communicate(timeout=SECONDS)
+    with command(tmp_path) as killed:
+        until(lambda: begun(LOW_RANK), killed)
+        killed.kill()
+        killed.communicate(timeout=SECONDS)
     until(lambda: not holders(out / "runs" / LOW_RANK / ".lock"))  # no worker outlives its sweep
     statuses = {result.name: result.status.state for result in read_results(out)}
     assert (statuses[TEACHER], statuses[LOW_RANK]) == ("finished", "waiting")
@@ -204,13 +210,13 @@ def test_ray_runs_the_same_cells_and_outlives_a_killed_worker(tmp_path: Path, un
     pytest.importorskip("ray", reason="needs the extra 'ray'")
     out = tmp_path / "out"
     toml = TOML.replace('["low_rank", "shuffle"]', '"low_rank"')
-    process = command(tmp_path, "--engine", "ray", toml=toml)
     lock = out / "runs" / TEACHER / ".lock"
-    until(lambda: any((out / "runs" / TEACHER / "checkpoints").glob("step-*")), process)
-    pids = holders(lock)
-    assert len(pids) == 1
-    os.kill(pids[0], signal.SIGKILL)
-    output, errors = process.communicate(timeout=SECONDS)
+    with command(tmp_path, "--engine", "ray", toml=toml) as process:
+        until(lambda: any((out / "runs" / TEACHER / "checkpoints").glob("step-*")), process)
+        pids = holders(lock)
+        assert len(pids) == 1
+        os.kill(pids[0], signal.SIGKILL)
+        output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
     assert LOW_RANK in output
     assert "queued" in errors

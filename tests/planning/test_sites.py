@@ -96,6 +96,7 @@ def test_a_site_knows_its_shape() -> None:
         out_features=12,
         kernel=(3, 1),
         params=24 * 12 * 3,
+        item_bytes=4,
         positions=None,
         weight_reads=0,
         mult_adds=None,

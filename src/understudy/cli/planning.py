@@ -115,6 +115,12 @@ def plan(
             help="At most so many mult-adds in the whole network, such as 0.5G.", show_default=False
         ),
     ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--bytes", help="At most so many bytes in the student's file, such as 4MB.", show_default=False
+        ),
+    ] = None,
     ratio: Annotated[
         str | None,
         typer.Option(
@@ -144,7 +150,7 @@ def plan(
     """Choose a knob for every layer so that MODEL meets a budget; nothing is trained, no weight is made."""
     if (transform is None) != all_transforms:
         raise ValueError("give either --transform NAME or --all")
-    budget = Budget.of(params=params, mult_adds=mult_adds, ratio=ratio, scale=scale, knob=knob)
+    budget = Budget.of(params=params, mult_adds=mult_adds, bytes=size, ratio=ratio, scale=scale, knob=knob)
     options = pairs("--option", option or [])
     network, example = _network(model, input)
     survey = find_sites(network, example, include=include, exclude=exclude)

@@ -79,6 +79,10 @@ def train(
     mult_adds: Annotated[
         str | None, typer.Option(help="At most so many mult-adds, such as 0.5G.", show_default=False)
     ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option("--bytes", help="At most so many bytes on disk, such as 4MB.", show_default=False),
+    ] = None,
     ratio: Annotated[
         str | None,
         typer.Option(help="At most this share of the dense parameters: 0.3 or 30%.", show_default=False),
@@ -109,6 +113,7 @@ def train(
         "transform": assignment(transform),
         "params": params,
         "mult_adds": mult_adds,
+        "bytes": size,
         "ratio": ratio,
         "teacher": teacher,
     }

@@ -8,7 +8,7 @@ import json
 import re
 from functools import cached_property
 
-from understudy.planning.budget import Budget
+from understudy.planning.budget import UNITS, Budget
 from understudy.planning.request import Request
 from understudy.results import Role
 from understudy.train import Recipe
@@ -49,7 +49,7 @@ def structure_name(request: Request) -> str:
 
 def budget_name(budget: Budget) -> str:
     """A budget as part of a file name: `24k`, `0.3M-mult-adds`, `ratio-0.1`."""
-    if budget.metric in ("params", "mult_adds"):
+    if budget.metric in UNITS:
         return file_name(budget.label)
     return file_name(f"{budget.metric}-{budget.amount:g}")
 

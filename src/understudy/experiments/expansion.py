@@ -14,7 +14,6 @@ from understudy.planning.budget import METRICS, Budget
 from understudy.planning.request import Request, assigned
 from understudy.results import Role
 from understudy.train import Recipe, RunError, teacher_identity
-from understudy.transforms import get_transform
 
 from .cell import Cell, budget_name, file_name, structure_name
 from .checks import GridError, as_budgets, as_list, as_settings, as_transforms, check_keys
@@ -185,7 +184,7 @@ def check_network(name: str) -> None:
 
 
 def _has(request: Request, option: str) -> bool:
-    return any(option in get_transform(name).options for name in request.transforms)
+    return any(option in transform.options for transform in request.candidates)
 
 
 def _with_options(request: Request, options: Mapping[str, str]) -> Request:

@@ -12,7 +12,7 @@ epochs = 12
 
 [[students]]               # the product of its lists; as many such blocks as needed
 transforms = ["low_rank", { Linear = "shuffle", "*.conv2" = "low_rank" }]   # or "all"
-params = ["24k", "48k"]                   # or mult_adds, ratio, scale, knob
+params = ["24k", "48k"]                   # or mult_adds, bytes, ratio, scale, knob
 attention = [true, false]
 crs = [true, false]
 

@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from understudy._util.text_tables import Shown, Table, table
 from understudy.layers.replacement import Way
 from understudy.students.file import HEADER_KEY, write_tensors
-from understudy.transforms import LowRank, Transform
+from understudy.transforms import Transform
 from understudy.transforms.metric import Metric
+
+from .separate import separated
 
 # Of a layer's knobs: where a family without a closed form is fitted.
 _PROBES = (0.0, 0.08, 0.25, 0.5, 1.0)
@@ -76,10 +78,16 @@ class Calibration(Shown):
             yielding=("note",),
         )
 
-    def metric(self, path: str) -> Metric | None:
-        """How much an error of a layer's weight matters; None for a layer that never ran."""
+    def metric(self, path: str, *, is_centred: bool = True) -> Metric | None:
+        """How much an error of a layer's weight matters; None for a layer that never ran.
+
+        Centred, the error of the mean does not count: it is taken back where the layer adds a constant.
+        """
         seen = self.layers.get(path)
-        return None if seen is None else Metric.of(seen.covariance, seen.gradient)
+        if seen is None:
+            return None
+        moment = seen.covariance if is_centred else seen.covariance + torch.outer(seen.mean, seen.mean)
+        return Metric.of(moment, seen.gradient)
 
     def losses(
         self,
@@ -98,13 +106,20 @@ class Calibration(Shown):
         metric = self.metric(path)
         if metric is None:
             return [0.0] * len(knobs)
-        matrix = layer.get_parameter("weight").detach().double().flatten(1)
-        probes = list(knobs) if transform is LowRank else _spread(knobs)
+        probes = list(knobs) if transform.is_closed_form else _spread(knobs)
+        weight = layer.get_parameter("weight").detach().double()
+        out_features, in_features = len(weight), weight[0].numel()
+        if way == "separable":
+            in_features = weight.shape[1]
         key = (path, transform.name, way, tuple(probes), tuple(sorted(options.items())))
         if key not in self._known:
+            lost = 0.0
+            matrix = weight.flatten(1)
+            if way == "separable":
+                parts = separated(matrix, tuple(weight.shape[2:]), metric)
+                lost, matrix, metric = parts.loss, parts.pointwise, parts.metric
             found = transform.fit_losses(matrix, metric, probes, **options)
-            self._known[key] = [min(found[: place + 1]) for place in range(len(found))]
-        out_features, in_features = matrix.shape
+            self._known[key] = [lost + min(found[: place + 1]) for place in range(len(found))]
         costs = [transform.params(in_features, out_features, knob) for knob in knobs]
         at = [transform.params(in_features, out_features, knob) for knob in probes]
         return _interpolated(costs, at, self._known[key])

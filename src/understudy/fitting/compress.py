@@ -16,29 +16,21 @@ from understudy.layers import stand_ins
 from understudy.planning.budget import Budget
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
-from understudy.planning.request import Spatial, TransformChoice
-from understudy.planning.sites import Include
+from understudy.planning.request import AUTO, Request, Spatial, TransformChoice
+from understudy.planning.sites import Include, sites
+from understudy.planning.worth import Worth
 from understudy.students.substitute import substitute
 
+from .attempts import Attempts, Step, fitted
+from .auto import Trials
 from .calibrate import SAMPLES, Watch, calibrate, run
 from .calibration import Calibration
-from .fit import dense_matrix, fit_matrix_
 from .inputs import Batch, OutputOf, first_sample, held_back, joined, read_batches
 from .sequential import Refit
-from .shifts import Shift, find_shifts
+from .shifts import NORMS, find_shifts
 
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _MEMORY = 4 * 10**9  # bytes of activations in the sequential pass
 _ACTIVATIONS = 6  # of the largest size, alive at once in two networks
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """One thing that was tried, the relative error of the outputs with it, and whether it was kept."""
-
-    name: str
-    error: float
-    kept: bool
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -88,6 +80,7 @@ def compression(
     data: Iterable[Any] | Tensor,
     params: int | str | None = None,
     mult_adds: int | str | None = None,
+    bytes: int | str | None = None,
     ratio: float | str | None = None,
     include: Include | None = None,
     exclude: Sequence[str] | None = None,
@@ -101,10 +94,10 @@ def compression(
 ) -> Compression:
     """As `compress`, with the plan, the calibration and what was tried.
 
-    The budget is one of `params`, `mult_adds` and `ratio`; `include`, `exclude`, `spatial`, `options` and
-    `seed` are as for `plan`. A `calibration` that was made before is used again. At most `samples` inputs are
-    looked at; `output_of` takes the tensor to be kept of what the network returns, by default the first.
-    `watch` is told what is done, and how much of it.
+    The budget is one of `params`, `mult_adds`, `bytes` and `ratio`; `include`, `exclude`, `spatial`,
+    `options` and `seed` are as for `plan`. A `calibration` that was made before is used again. At most
+    `samples` inputs are looked at; `output_of` takes the tensor to be kept of what the network returns, by
+    default the first. `watch` is told what is done, and how much of it.
 
     >>> import torch, understudy as us
     >>> inputs = torch.randn(16, 3, 16, 16)
@@ -114,7 +107,7 @@ def compression(
     """
     if any(True for _ in stand_ins(model)):
         raise ValueError(f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first")
-    budget = Budget.of(params=params, mult_adds=mult_adds, ratio=ratio)
+    budget = Budget.of(params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio)
     batches = read_batches(data, samples)
     fitted_on, decided_on = held_back(batches)
     original = copy.deepcopy(model).eval()
@@ -128,68 +121,46 @@ def compression(
         seed=seed,
         watch=watch,
     )
-    watch("planning", 0, 3)
-    plan = make_plan(
-        original,
+    request = Request.of(
         transform,
-        **{budget.metric: budget.amount},  # type: ignore[arg-type]
-        example=first_sample(batches[0]).inputs if budget.metric == "mult_adds" else None,
-        include=include,
-        exclude=exclude,
+        budget,
         spatial=spatial,
+        include=sites(original, include=include, exclude=exclude).include,
+        exclude=exclude,
         options=options,
         seed=seed,
-        calibration=known,
     )
+    example = first_sample(batches[0]).inputs if budget.metric == "mult_adds" else None
+
+    def planned(family: str | None, worth: Worth) -> Plan:
+        asked = request if family is None else dataclasses.replace(request, transform=request.only(family))
+        return make_plan(original, request=asked, example=example, calibration=worth)
+
+    def fit(plan: Plan) -> nn.Module:
+        return fitted(substitute(original, plan), original, plan, known, shifts)
+
+    attempts = Attempts(original, decided_on, output_of)
+    shifts = find_shifts(original, list(known.layers), first_sample(fitted_on[0]))
+    watch("planning", 0, 3)
+    if AUTO in request.transforms:
+        plan = Trials(original, known, planned, fit, attempts).run()
+    else:
+        plan = planned(None, known)
     watch("fitting", 1, 3)
-    attempts = _Attempts(original, decided_on, output_of)
-    paths = [layer.path for layer in plan if layer.path in known.layers]
-    shifts = find_shifts(original, paths, first_sample(fitted_on[0]))
-    student = substitute(original, plan)
-    attempts.consider("fitted to the weights alone", student)
-    attempts.consider("fitted to the data", _fitted(student, original, plan, known, shifts))
+    attempts.consider("fitted to the weights alone", substitute(original, plan))
+    attempts.consider("fitted to the data", fit(plan))
     watch("fitting layer after layer", 2, 3)
-    in_turn = copy.deepcopy(attempts.best)
-    gradients = {path: seen.gradient for path, seen in known.layers.items() if seen.gradient is not None}
-    together = joined(_within_memory(fitted_on, original))
-    Refit(original, in_turn, together, shifts, gradients, seed).run_(paths)
-    attempts.consider("fitted layer after layer", in_turn)
+    refit = Refit(original, joined(_within_memory(fitted_on, original)), shifts, known, seed)
+    paths = [layer.path for layer in plan if layer.path in known.layers]
+    start = attempts.best
+    attempts.consider("fitted layer after layer", refit.run(start, paths))
+    if not all(shifts[path].exists for path in paths) and refit.norms:
+        later = dataclasses.replace(refit, is_mean_left=True)
+        attempts.consider("the same, means left to later batch norms", later.run(start, paths))
     again = _renormalised(attempts.best, fitted_on)
     if again is not None:
         attempts.consider("batch norms estimated again", again)
     return Compression(attempts.best.train(model.training), plan, known, tuple(attempts.steps))
-
-
-class _Attempts:
-    """Students that were tried, and the one whose outputs are nearest to the original's."""
-
-    def __init__(self, original: nn.Module, batches: list[Batch], output_of: OutputOf | None) -> None:
-        self.batches, self.output_of = batches, output_of
-        self.wanted = [self._outputs(original, batch) for batch in batches]
-        self.best: nn.Module = original
-        self.error = float("inf")
-        self.steps: list[Step] = []
-
-    def consider(self, name: str, student: nn.Module) -> None:
-        """Keep a student if it is nearer than all before it."""
-        error = self._error(student)
-        kept = error < self.error
-        self.steps.append(Step(name, error, kept))
-        if kept:
-            self.best, self.error = student, error
-
-    def _error(self, student: nn.Module) -> float:
-        """‖z − ẑ‖² over ‖z − z̄‖²."""
-        lost = spread = 0.0
-        for batch, wanted in zip(self.batches, self.wanted, strict=True):
-            lost += float((self._outputs(student, batch) - wanted).square().sum())
-            spread += float((wanted - wanted.mean(0)).square().sum())
-        error = lost / spread if spread else lost
-        return error if error == error else float("inf")  # NaN is as far as can be
-
-    @torch.no_grad()
-    def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
-        return run(model.eval(), batch, self.output_of).double()
 
 
 def _within_memory(batches: list[Batch], model: nn.Module) -> list[Batch]:
@@ -205,32 +176,11 @@ def _within_memory(batches: list[Batch], model: nn.Module) -> list[Batch]:
     return kept
 
 
-def _fitted(
-    student: nn.Module, original: nn.Module, plan: Plan, known: Calibration, shifts: Mapping[str, Shift]
-) -> nn.Module:
-    """A copy with every stand-in fitted by itself, in the metric of what its layer saw."""
-    fitted = copy.deepcopy(student)
-    for layer in plan:
-        seen = known.layers.get(layer.path)
-        if layer.spec is None or seen is None:
-            continue
-        dense = original.get_submodule(layer.path)
-        weight = dense_matrix(dense)
-        made = fit_matrix_(fitted.get_submodule(layer.path), weight, known.metric(layer.path))
-        if shifts[layer.path].exists:
-            bias = dense._parameters.get("bias")
-            constant = (weight - made) @ seen.mean + (0 if bias is None else bias.detach().double())
-            shifts[layer.path].set_(fitted, original, layer.path, constant)
-    return fitted
-
-
 @torch.no_grad()
 def _renormalised(student: nn.Module, batches: list[Batch]) -> nn.Module | None:
     """A copy whose batch norms have the statistics of what they see now; None where there is none."""
     again = copy.deepcopy(student)
-    norms = [
-        module for module in again.modules() if isinstance(module, _NORMS) and module.track_running_stats
-    ]
+    norms = [module for module in again.modules() if isinstance(module, NORMS) and module.track_running_stats]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()

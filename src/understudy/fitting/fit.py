@@ -9,6 +9,8 @@ from understudy.layers import Conv, Layer, Linear, SeparableConv
 from understudy.students.substitute import separate
 from understudy.transforms.metric import Metric
 
+from .separate import separated
+
 
 def dense_matrix(layer: nn.Module) -> Tensor:
     """The weight of a dense layer or a stand-in as a matrix out × in·taps, in float64."""
@@ -21,19 +23,15 @@ def fit_matrix_(layer: nn.Module, matrix: Tensor, metric: Metric | None) -> Tens
     """Bring a layer's matrix near to `matrix`, in a metric or plainly; returns what it has become."""
     if isinstance(layer, Linear | Conv):
         layer.transform.fit_(matrix, metric)
+    elif isinstance(layer, SeparableConv) and metric is not None:
+        parts = separated(matrix, layer.geometry.kernel, metric)
+        layer.depthwise.weight.copy_(parts.taps.reshape(layer.depthwise.weight.shape))
+        layer.transform.fit_(parts.pointwise, parts.metric)
     elif isinstance(layer, SeparableConv):
         pointwise, depthwise = separate(matrix.reshape(len(matrix), -1, *layer.geometry.kernel))
         layer.depthwise.weight.copy_(depthwise)
-        layer.transform.fit_(pointwise, None if metric is None else _through(metric, depthwise.flatten(1)))
+        layer.transform.fit_(pointwise)
     else:
         weight = layer.get_parameter("weight")
         weight.copy_(matrix.reshape(weight.shape))
     return dense_matrix(layer)
-
-
-def _through(metric: Metric, taps: Tensor) -> Metric:
-    """The metric of a depthwise convolution's outputs, from that of its patches: taps are (in, area)."""
-    channels, area = taps.shape
-    grid = metric.covariance.reshape(channels, area, channels, area)
-    covariance = torch.einsum("ca,cadb,db->cd", taps.double(), grid, taps.double())
-    return Metric.of(covariance, metric.gradient)

@@ -7,6 +7,7 @@ stand-in comes as near to it as its family can in the metric of S, and adds t̄ 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 from understudy.transforms.metric import Metric
 
 from .calibrate import POSITIONS, real_rows
+from .calibration import Calibration
 from .fit import dense_matrix, fit_matrix_
 from .inputs import Batch
 from .lockstep import lockstep
 from .moments import Moments
 from .rows import Dense, input_rows, sample_positions
-from .shifts import Shift
+from .shifts import NORMS, Shift
 
 RIDGE = 1e-3  # λ, of the mean eigenvalue
 _CHUNK = 128  # samples whose vectors are in memory at a time
@@ -29,43 +31,69 @@ _CHUNK = 128  # samples whose vectors are in memory at a time
 
 @dataclasses.dataclass(frozen=True)
 class Refit:
-    """How the layers of a student are fitted to those of the original."""
+    """How the layers of a student are fitted to those of the original.
+
+    Batch norms that are no place for a layer's own constant are met on the way too: their running means
+    follow what the student's inputs have lost or gained on average. With `is_mean_left` layers without a
+    place for a constant leave their mean's error to them.
+    """
 
     original: nn.Module
-    student: nn.Module
     batch: Batch
     shifts: Mapping[str, Shift]
-    gradients: Mapping[str, Tensor]  # G of each layer
+    known: Calibration
     seed: int = 0
+    is_mean_left: bool = False
 
-    def run_(self, paths: Sequence[str]) -> None:
-        """Fit the layers at `paths` of the student in place; one that runs twice is fitted the first time."""
+    @property
+    def norms(self) -> list[str]:
+        """The batch norms that correct means."""
+        taken = {shift.norm for shift in self.shifts.values()}
+        return [
+            path
+            for path, module in self.original.named_modules()
+            if isinstance(module, NORMS) and module.running_mean is not None and path not in taken
+        ]
+
+    def run(self, student: nn.Module, paths: Sequence[str]) -> nn.Module:
+        """A copy of the student with the layers at `paths` fitted; one that runs twice, the first time."""
+        fitted = copy.deepcopy(student)
         generator = torch.Generator().manual_seed(self.seed)
+        norms = self.norms
         done: set[str] = set()
 
         def visit(path: str, x: Tensor, mine: Tensor) -> None:
-            if path not in done:
-                done.add(path)
-                self._fit_(path, x, mine, generator)
+            if path in done:
+                return
+            done.add(path)
+            if path in norms:
+                axes = [axis for axis in range(x.dim()) if axis != 1]
+                moved = mine.double().mean(axes) - x.double().mean(axes)
+                fitted.get_submodule(path).get_buffer("running_mean").add_(moved)
+            else:
+                self._fit_(fitted, path, x, mine, generator)
 
-        lockstep(self.original, self.student, self.batch, paths, visit)
+        lockstep(self.original, fitted, self.batch, [*paths, *norms], visit)
+        return fitted
 
-    def _fit_(self, path: str, x: Tensor, mine: Tensor, generator: torch.Generator) -> None:
+    def _fit_(
+        self, student: nn.Module, path: str, x: Tensor, mine: Tensor, generator: torch.Generator
+    ) -> None:
         dense = self.original.get_submodule(path)
         assert isinstance(dense, nn.Linear | nn.Conv1d | nn.Conv2d)
         weight, shift = dense_matrix(dense), self.shifts[path]
         moments = self._moments(dense, x, mine, generator)
-        if shift.exists:
+        if shift.exists or self.is_mean_left:
             seen, cross = moments.covariance, moments.cross
         else:  # nothing can be added to the output, so the matrix answers for the mean as well
             seen, cross = moments.second, moments.second_cross
         strength = RIDGE * float(seen.diagonal().mean()) + torch.finfo(torch.float64).tiny
-        metric = Metric.of(seen, self.gradients.get(path), ridge=RIDGE)
+        metric = Metric.of(seen, self.known.layers[path].gradient, ridge=RIDGE)
         best = torch.linalg.solve(metric.covariance, cross.T + strength * weight.T).T
-        fitted = fit_matrix_(self.student.get_submodule(path), best, metric)
+        fitted = fit_matrix_(student.get_submodule(path), best, metric)
         if shift.exists:
             constant = moments.target_mean - fitted @ moments.mean
-            shift.set_(self.student, self.original, path, constant)
+            shift.set_(student, self.original, path, constant)
 
     def _moments(self, dense: Dense, x: Tensor, mine: Tensor, generator: torch.Generator) -> Moments:
         """Of the student's input, with the original's output as target."""

@@ -12,7 +12,7 @@ from understudy.layers import Layer
 from .calibrate import run
 from .inputs import Batch
 
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, S
         def hook(_: nn.Module, inputs: tuple[object, ...]) -> None:
             source = given.get(id(inputs[0])) if inputs else None
             if source is not None:
-                read.setdefault(source, []).append(path if isinstance(module, _NORMS) else "")
+                read.setdefault(source, []).append(path if isinstance(module, NORMS) else "")
 
         return hook
 
@@ -79,6 +79,6 @@ def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, S
     for path, readers in read.items():
         if not found[path].bias and len(readers) == 1 and readers[0]:
             norm = model.get_submodule(readers[0])
-            if isinstance(norm, _NORMS) and norm.running_mean is not None:
+            if isinstance(norm, NORMS) and norm.running_mean is not None:
                 found[path] = Shift(norm=readers[0])
     return found

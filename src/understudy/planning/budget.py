@@ -7,9 +7,9 @@ from typing import Literal, get_args
 
 from understudy._util.quantities import format_count, parse_count, parse_share
 
-Metric = Literal["params", "mult_adds", "ratio", "scale", "knob"]
+Metric = Literal["params", "mult_adds", "bytes", "ratio", "scale", "knob"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-_UNITS = {"params": "parameters", "mult_adds": "mult-adds"}
+UNITS = {"params": "parameters", "mult_adds": "mult-adds", "bytes": "bytes"}
 
 
 class BudgetError(ValueError):
@@ -22,9 +22,10 @@ class BudgetError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """At most so many `params` or `mult_adds`, a `ratio` of the parameters, one `scale` or `knob` for all.
+    """At most so many `params`, `mult_adds` or `bytes`, a `ratio` of the parameters, one `scale` or `knob`.
 
-    Amounts may be given as people write them, "17.6M" or "30%"; they are kept as numbers.
+    Bytes are those of the file that `save` writes. Amounts may be given as people write them, "17.6M", "1MB"
+    or "30%"; they are kept as numbers.
     """
 
     metric: Metric
@@ -41,12 +42,20 @@ class Budget:
         *,
         params: int | float | str | None = None,
         mult_adds: int | float | str | None = None,
+        bytes: int | float | str | None = None,
         ratio: float | str | None = None,
         scale: float | str | None = None,
         knob: int | str | None = None,
     ) -> Budget:
         """The one of these that is given; a ValueError if it is none or several."""
-        given = {"params": params, "mult_adds": mult_adds, "ratio": ratio, "scale": scale, "knob": knob}
+        given = {
+            "params": params,
+            "mult_adds": mult_adds,
+            "bytes": bytes,
+            "ratio": ratio,
+            "scale": scale,
+            "knob": knob,
+        }
         named = [name for name in METRICS if given[name] is not None]
         if len(named) != 1:
             got = " and ".join(named) or "none"
@@ -54,19 +63,19 @@ class Budget:
         return cls(named[0], given[named[0]])  # type: ignore[arg-type]  # checked by __post_init__
 
     def __str__(self) -> str:
-        if self.metric in _UNITS:
-            return f"at most {self.amount:,} {_UNITS[self.metric]}"
+        if self.metric in UNITS:
+            return f"at most {self.amount:,} {UNITS[self.metric]}"
         if self.metric == "ratio":
             return f"at most {100 * self.amount:.4g} % of the parameters"
         return f"{self.metric} {self.amount:g}"
 
     @property
     def label(self) -> str:
-        """In few characters: `1.2M`, `0.53G mult-adds`, `30%`, `scale 0.4`, `knob 8`."""
+        """In few characters: `1.2M`, `0.53G mult-adds`, `4M bytes`, `30%`, `scale 0.4`, `knob 8`."""
         if self.metric == "params":
             return short_count(int(self.amount))
-        if self.metric == "mult_adds":
-            return f"{short_count(int(self.amount))} mult-adds"
+        if self.metric in UNITS:
+            return f"{short_count(int(self.amount))} {UNITS[self.metric]}"
         return f"{100 * self.amount:.4g}%" if self.metric == "ratio" else str(self)
 
 
@@ -80,8 +89,9 @@ def short_count(count: int) -> str:
 
 def _amount(metric: Metric, amount: int | float | str) -> int | float:
     """The amount as a number, or a ValueError that says what is legal."""
-    if metric in _UNITS:
-        return parse_count(amount)
+    if metric in UNITS:
+        is_text_of_bytes = metric == "bytes" and isinstance(amount, str)
+        return parse_count(str(amount).rstrip().removesuffix("B") if is_text_of_bytes else amount)
     if metric == "ratio":
         share = parse_share("ratio", amount)
         if not 0 < share <= 1:

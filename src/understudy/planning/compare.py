@@ -81,6 +81,7 @@ def compare(
     budget: Budget | None = None,
     params: int | str | None = None,
     mult_adds: int | str | None = None,
+    bytes: int | str | None = None,
     ratio: float | str | None = None,
     scale: float | str | None = None,
     knob: int | str | None = None,
@@ -103,7 +104,9 @@ def compare(
     <Comparison: 7 transforms for WideResNet, at most 20 % of the parameters>
     """
     if budget is None:
-        budget = Budget.of(params=params, mult_adds=mult_adds, ratio=ratio, scale=scale, knob=knob)
+        budget = Budget.of(
+            params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio, scale=scale, knob=knob
+        )
     survey = (
         model
         if isinstance(model, Sites)

@@ -9,13 +9,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from understudy.transforms import Transform
-from understudy.transforms.registry import get_transform
+from understudy.transforms import Transform, get_transform, known_transforms
 
 from .budget import Budget
 
 Spatial = Literal["auto", "separable", "unfolded"]
 EVERYWHERE = "*"
+AUTO = "auto"  # in the place of a transform: whichever loses least, layer by layer
 TransformChoice = str | type[Transform] | Mapping[str, str | type[Transform]]
 
 
@@ -77,12 +77,21 @@ class Request:
             return self.transform[0][1]
         return ", ".join(f"{pattern}={name}" for pattern, name in self.transform)
 
-    def options_of(self, transform: str) -> dict[str, str]:
+    def only(self, transform: str) -> tuple[tuple[str, str], ...]:
+        """The patterns with one transform wherever any may be chosen."""
+        return tuple((pattern, transform if name == AUTO else name) for pattern, name in self.transform)
+
+    @property
+    def candidates(self) -> list[type[Transform]]:
+        """The transforms that a plan of this may hold."""
+        return list(dict.fromkeys(one for name in self.transforms for one in candidates(name)))
+
+    def options_of(self, transform: type[Transform]) -> dict[str, str]:
         """The options that a transform has."""
-        return {name: value for name, value in self.options if name in get_transform(transform).options}
+        return {name: value for name, value in self.options if name in transform.options}
 
     def _check_options(self) -> None:
-        made = [get_transform(name) for name in self.transforms]
+        made = self.candidates
         for name, value in self.options:
             having = [transform for transform in made if name in transform.options]
             if not having:
@@ -142,8 +151,19 @@ def assigned(transform: TransformChoice | None) -> tuple[tuple[str, str], ...]:
                 raise ValueError(f"{pattern!r} is not a pattern: a module's path or type, such as '*.conv2'")
         if not transform:
             raise ValueError("transform is empty: name at least one, such as {'Linear': 'shuffle'}")
-        return tuple((pattern, get_transform(one).name) for pattern, one in transform.items())
-    return ((EVERYWHERE, get_transform(transform).name),)
+        return tuple((pattern, _name(one)) for pattern, one in transform.items())
+    return ((EVERYWHERE, _name(transform)),)
+
+
+def candidates(name: str) -> list[type[Transform]]:
+    """The transform of a name; for "auto" all that a plan may choose from."""
+    if name == AUTO:
+        return [transform for transform in known_transforms().values() if transform.is_for_auto]
+    return [get_transform(name)]
+
+
+def _name(transform: str | type[Transform]) -> str:
+    return AUTO if transform == AUTO else get_transform(transform).name
 
 
 def _patterns(label: str, patterns: Sequence[str] | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from understudy._util.nearest import nearest
@@ -36,6 +36,7 @@ class Site:
     out_features: int
     kernel: tuple[int, ...]
     params: int  # of the weight, without the bias
+    item_bytes: int  # of each of them
     positions: tuple[int, ...] | None  # output vectors of each call; None without an example
     weight_reads: int  # uses of the weight by another module, as nn.MultiheadAttention does with its out_proj
     mult_adds: int | None
@@ -66,6 +67,7 @@ class Sites(Shown, Sequence[Site]):
     items: tuple[Site, ...]
     params: int  # of the whole network
     mult_adds: int | None  # of the whole network
+    bytes: int  # of the whole network's tensors, as they are saved
     include: tuple[str, ...] = ()  # as asked for
     exclude: tuple[str, ...] = ()
 
@@ -152,12 +154,19 @@ def sites(
     called = {path: place for place, path in enumerate(record.outputs)} if record else {}
     total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
     whole = record.mult_adds.total() if record else None
-    everything = Sites(type(model).__name__, tuple(found), total, whole)
+    everything = Sites(type(model).__name__, tuple(found), total, whole, _saved_bytes(model))
     selected = _select(everything, include, exclude, called)
     wanted = [site.path for site in selected if not site.skip] if callable(include) else include
     return dataclasses.replace(
         everything, items=selected, include=tuple(wanted or ()), exclude=tuple(exclude or ())
     )
+
+
+def _saved_bytes(model: nn.Module) -> int:
+    """Of all tensors that a file of the network holds, each once."""
+    saved = {id(value): value for value in model.state_dict(keep_vars=True).values()}
+    tensors = [value for value in saved.values() if isinstance(value, Tensor) and not is_lazy(value)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def kind_of(module: nn.Module) -> Kind:
@@ -237,6 +246,7 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
         out_features=out_features,
         kernel=kernel,
         params=params,
+        item_bytes=min((p.element_size() for p in matrices), default=0),
         positions=positions,
         weight_reads=record.weight_reads[path] if record else 0,
         mult_adds=record.mult_adds[path] if record else None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from torch import nn
@@ -10,10 +11,12 @@ from torch import nn
 from understudy.layers.replacement import Way
 from understudy.transforms import Transform
 
-from .allocate import Choice
+from .allocate import Choice, allocate
 from .pricing import Pricing
+from .spend import top_up
 
 _MOST_KNOBS = 24
+_WORK = 2 * 10**9  # of one trial, out · in · (in + out), summed over all layers: about a minute of one core
 
 
 class Worth(Protocol):
@@ -31,20 +34,83 @@ class Worth(Protocol):
         """What a stand-in for the layer at `path` loses at each knob, in one unit for all layers."""
 
 
-def choices(pricing: Pricing, metric: str, layer: nn.Module, worth: Worth) -> list[Choice]:
-    """What one layer may become: the knobs that are worth their price, or enough of them, and as it is."""
-    ladder = pricing.ladder(metric, published=False)
-    knobs = spread(ladder.knobs, _MOST_KNOBS)
-    made = [Choice(ladder.dense, 0.0, way=pricing.way)]
-    if knobs:
-        losses = worth.losses(
-            pricing.site.path, layer, pricing.transform, pricing.way, knobs, **pricing.options
+@dataclasses.dataclass(frozen=True)
+class Knowledge:
+    """A trained network, and what its layers are worth."""
+
+    model: nn.Module
+    worth: Worth
+
+    def choices(self, pricings: Sequence[Pricing], metric: str) -> list[Choice]:
+        """What one layer may become: as it is, or by each of these, at the knobs worth their price."""
+        made = [Choice(pricings[0].dense_cost(metric), 0.0)]
+        for pricing in pricings:
+            knobs = spread(pricing.ladder(metric, published=False).knobs, _MOST_KNOBS)
+            if not knobs:
+                continue
+            path = pricing.site.path
+            layer = self.model.get_submodule(path)
+            losses = self.worth.losses(path, layer, pricing.transform, pricing.way, knobs, **pricing.options)
+            made += [
+                Choice(pricing.cost(metric, knob), loss, pricing.transform.name, pricing.way, knob)
+                for knob, loss in zip(knobs, losses, strict=True)
+            ]
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Picked:
+    """One of the ways to price a site, and the knob; none is the dense layer."""
+
+    pricing: Pricing
+    knob: int | None
+
+
+def pick(
+    knowledge: Knowledge, candidates: Mapping[str, Sequence[Pricing]], metric: str, budget: int
+) -> dict[str, Picked]:
+    """For every site one of its candidates, within a budget for all, where the outputs lose least by it.
+
+    The cheapest of all must be within the budget.
+    """
+    options = [knowledge.choices(pricings, metric) for pricings in candidates.values()]
+    chosen = allocate(options, budget)
+    picked = [
+        next(
+            (one for one in pricings if (one.transform.name, one.way) == (choice.transform, choice.way)),
+            pricings[0],
         )
-        made += [
-            Choice(ladder.cost(knob), loss, pricing.transform.name, pricing.way, knob)
-            for knob, loss in zip(knobs, losses, strict=True)
-        ]
-    return made
+        for pricings, choice in zip(candidates.values(), chosen, strict=True)
+    ]
+    ladders = [pricing.ladder(metric, published=False) for pricing in picked]
+    left = budget - sum(choice.cost for choice in chosen)
+    knobs = top_up(ladders, [choice.knob for choice in chosen], left)
+    return {
+        path: Picked(pricing, knob) for path, pricing, knob in zip(candidates, picked, knobs, strict=True)
+    }
+
+
+def affordable(candidates: Mapping[str, Sequence[Pricing]]) -> tuple[dict[str, list[Pricing]], int]:
+    """Of several candidates for a layer, those that bounded work can try; and how many layers lost some.
+
+    What one decomposition tells costs little; all others must be fitted, the smallest layers first.
+    """
+    kept: dict[str, list[Pricing]] = {}
+    spent = cut = 0
+    for path in sorted(candidates, key=lambda path: _work(candidates[path])):
+        pricings = candidates[path]
+        spent += _work(pricings)
+        closed = [pricing for pricing in pricings if pricing.transform.is_closed_form]
+        is_cut = len(pricings) > 1 and spent > _WORK and bool(closed)
+        cut += is_cut
+        kept[path] = closed if is_cut else list(pricings)
+    return {path: kept[path] for path in candidates}, cut
+
+
+def _work(pricings: Sequence[Pricing]) -> int:
+    """Of trying all of them once, in mult-adds of weighing one error."""
+    fitted = [pricing.shape for pricing in pricings if not pricing.transform.is_closed_form]
+    return sum(rows * columns * (rows + columns) for rows, columns in fitted)
 
 
 def spread(knobs: Sequence[int], most: int) -> list[int]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .acdc_fit import fit
+from .acdc_fit import WORK, fit, fit_in
 from .base import Shapes, Transform
 from .cosine import CosineTransform, real_fft_mult_adds, riffle
+from .metric import Metric
 from .numerics import clamp_knob
 from .orders import Order
 from .stages import State
@@ -29,6 +30,7 @@ class Acdc(Transform):
     name = "acdc"
     knob_name = "layers"
     keeps_much = True  # the vectors on both sides of every diagonal
+    is_for_auto = False  # its fit is the slowest of all, and on trained matrices the worst
     a: nn.Parameter  # (out + (L − 1)·N,): the outermost A, then the others
     d: nn.Parameter  # (L, N)
 
@@ -83,11 +85,37 @@ class Acdc(Transform):
     def project_(self, matrix: Tensor) -> None:
         """Least squares, one diagonal at a time, from the present parameters: the error never rises."""
         target = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
-        width = self.d.shape[1]
-        outer, *inner = self._diagonals(target.dtype)
-        cropped = F.pad(outer[0], (0, width - self.out_features))
-        diagonals = torch.stack([cropped, outer[1], *itertools.chain(*inner)])  # A1, D1, A2, D2, …
-        a, d = fit(target, diagonals).reshape(-1, 2, width).unbind(1)
+        self._take(fit(target, self._stacked(target.dtype)))
+
+    @torch.no_grad()
+    def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:
+        """The same, then least squares in the metric."""
+        self.project_(matrix)
+        if metric is not None:
+            self._take(fit_in(metric, matrix.double(), self._stacked(torch.float64)))
+
+    @classmethod
+    def fit_losses(cls, matrix: Tensor, metric: Metric, knobs: Sequence[int], **options: Any) -> list[float]:
+        """What a tenth of the work reaches in the metric, or where that pays for nothing, the plain fit."""
+        losses = []
+        with torch.no_grad():
+            for knob in knobs:
+                made = cls(matrix.shape[1], matrix.shape[0], knob, dtype=torch.float64, **options)
+                fresh = made._stacked(torch.float64)
+                fitted = fit_in(metric, matrix.double(), fresh, WORK // 10)
+                made._take(fit(matrix.double(), fresh) if fitted is fresh else fitted)
+                losses.append(float(metric.loss(made.matrix() - matrix)))
+        return losses
+
+    def _stacked(self, dtype: torch.dtype) -> Tensor:
+        """A1, D1, A2, D2, … as rows of N."""
+        outer, *inner = self._diagonals(dtype)
+        cropped = F.pad(outer[0], (0, self.d.shape[1] - self.out_features))
+        return torch.stack([cropped, outer[1], *itertools.chain(*inner)])
+
+    def _take(self, diagonals: Tensor) -> None:
+        """The inverse of `_stacked`."""
+        a, d = diagonals.reshape(-1, 2, self.d.shape[1]).unbind(1)
         self.a.copy_(torch.cat([a[0, : self.out_features], a[1:].flatten()]))
         self.d.copy_(d)
 

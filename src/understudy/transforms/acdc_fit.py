@@ -1,7 +1,8 @@
 """The least-squares fit of ACDC's diagonals to a matrix, in bounded work and never worse than its start.
 
 W is linear in each diagonal when the others are held, W = L diag(v) R, so the best v solves
-(LᵀL ∘ RRᵀ) v = diag(Lᵀ W Rᵀ). There is no closed form for all diagonals at once.
+(LᵀL ∘ RRᵀ) v = diag(Lᵀ W Rᵀ), or in a metric (LᵀGL ∘ RΣRᵀ) v = diag(LᵀG W ΣRᵀ). There is no closed form for
+all diagonals at once.
 """
 
 from __future__ import annotations
@@ -10,11 +11,20 @@ import torch
 from torch import Tensor
 
 from .cosine import CosineTransform, riffle, unriffle
+from .metric import Metric
 
 WORK = 2 * 10**10  # mult-adds of matrix products, about a second of one core
 _SWEEPS = 8
 _ENTRIES_OF_LAYERS = 3 * 10**7  # entries sent through a layer, about as long
 _CHUNK = 64  # rows that stay in a core's cache on their way
+
+
+def fit_in(metric: Metric, target: Tensor, diagonals: Tensor, work: int = WORK) -> Tensor:
+    """Better diagonals in a metric, as many passes as `work` pays for; as they are where it pays for none."""
+    count, width = diagonals.shape
+    for _ in range(min(_SWEEPS, work // (6 * count * width**3))):
+        diagonals = _pass(target, diagonals, count, metric)
+    return diagonals
 
 
 def fit(target: Tensor, diagonals: Tensor) -> Tensor:
@@ -35,7 +45,7 @@ def fit(target: Tensor, diagonals: Tensor) -> Tensor:
     return _fit_rows(target, diagonals)
 
 
-def _pass(target: Tensor, diagonals: Tensor, visited: int) -> Tensor:
+def _pass(target: Tensor, diagonals: Tensor, visited: int, metric: Metric | None = None) -> Tensor:
     """Least squares for the first `visited` diagonals, one at a time."""
     diagonals = diagonals.clone()
     out_features, in_features = target.shape
@@ -51,10 +61,14 @@ def _pass(target: Tensor, diagonals: Tensor, visited: int) -> Tensor:
             rights[k] = right
         right = diagonals[k, :, None] * right
     left = eye[:out_features]  # everything left of diagonal k
+    worth = None if metric is None or metric.gradient is None else metric.gradient.to(target)
+    seen = None if metric is None else metric.covariance.to(target)
+    weighed = target if seen is None else target @ seen  # W Σ
     for k in range(visited):
         right = rights[k]
-        gram = (left.T @ left) * (right @ right.T)
-        wanted = ((left.T @ target) * right).sum(1)
+        back = left.T if worth is None else left.T @ worth  # Lᵀ G
+        gram = (back @ left) * ((right if seen is None else right @ seen) @ right.T)
+        wanted = ((back @ weighed) * right).sum(1)
         diagonals[k] = _better_fit(gram, wanted, diagonals[k])
         left = (left * diagonals[k]) @ after[k % 2]
     return diagonals

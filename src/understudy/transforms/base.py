@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .metric import Metric
 from .orders import FORMED, MANY_BITS, Order, cheapest, known_positions
-from .refine import refine_
+from .refine import QUICK, refine_
 from .stages import Product, State
 
 Shapes = dict[str, tuple[int, ...]]
@@ -35,6 +35,8 @@ class Transform(nn.Module, abc.ABC):
     knob_name: ClassVar[str]
     options: ClassVar[dict[str, tuple[str, ...]]] = {}  # option → legal values, the default first
     keeps_much: ClassVar[bool] = False  # a call keeps more for its backward pass than its input and W
+    is_closed_form: ClassVar[bool] = False  # one decomposition tells what the fit at every knob loses
+    is_for_auto: ClassVar[bool] = True  # may be taken by a plan that chooses a family for each layer
 
     def __init__(
         self,
@@ -210,12 +212,13 @@ class Transform(nn.Module, abc.ABC):
 
     @classmethod
     def fit_losses(cls, matrix: Tensor, metric: Metric, knobs: Sequence[int], **options: Any) -> list[float]:
-        """What the fit at each of these knobs loses, in the metric."""
+        """What a fit at each of these knobs loses in the metric, with less effort than `fit_` makes."""
         out_features, in_features = matrix.shape
         losses = []
         for knob in knobs:
             made = cls(in_features, out_features, knob, dtype=torch.float64, **options)
-            made.fit_(matrix, metric)
+            made.project_(matrix)
+            refine_(made, made.matrix, matrix, metric, QUICK)
             losses.append(float(metric.loss(made.matrix().detach() - matrix)))
         return losses
 

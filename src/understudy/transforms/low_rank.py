@@ -23,6 +23,7 @@ class LowRank(Transform):
 
     name = "low_rank"
     knob_name = "rank"
+    is_closed_form = True
     v: nn.Parameter  # (r, in)
     u: nn.Parameter  # (out, r)
 

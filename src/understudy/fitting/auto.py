@@ -1,0 +1,97 @@
+"""Which family for which layer: what the layers lose by themselves, corrected by what families lose in fact.
+
+What an error is worth was measured as if what comes in and what goes out had nothing to do with each other. A
+family that can push its errors into directions that seem to be worth little gains less by it than it seems.
+So each family that a plan takes is tried alone at the same budget; by how much more its outputs lose than its
+layers foretold is the price of all its losses when the plan is made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import nn
+
+from understudy.layers.replacement import Way
+from understudy.planning.budget import BudgetError
+from understudy.planning.plan import Plan
+from understudy.planning.worth import Worth
+from understudy.transforms import Transform
+
+from .attempts import Attempts
+from .calibration import Calibration
+from .fit import dense_matrix
+
+_ROUNDS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Corrected:
+    """What layers are worth, with the losses of some families multiplied."""
+
+    worth: Worth
+    factors: Mapping[str, float]
+
+    def losses(
+        self,
+        path: str,
+        layer: nn.Module,
+        transform: type[Transform],
+        way: Way,
+        knobs: Sequence[int],
+        **options: str,
+    ) -> list[float]:
+        """As foretold, times the factor of the family; one that was not tried is taken to be the best."""
+        factor = self.factors.get(transform.name, min(self.factors.values(), default=1.0))
+        return [factor * loss for loss in self.worth.losses(path, layer, transform, way, knobs, **options)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trials:
+    """How plans are made, fitted and judged."""
+
+    original: nn.Module
+    known: Calibration
+    plan: Callable[[str | None, Worth], Plan]  # of one family, or as it was asked for; a BudgetError
+    fitted: Callable[[Plan], nn.Module]
+    attempts: Attempts
+
+    def run(self) -> Plan:
+        """The best of a plan of all families, and those of one family alone that were tried on the way."""
+        mixed = self.plan(None, self.known)
+        factors: dict[str, float] = {}
+        best: dict[float, Plan] = {}
+        for _ in range(_ROUNDS):
+            new = [name for name in mixed.transforms if name not in factors]
+            if not new:
+                break
+            for name in new:
+                factors[name] = self._tried(name, best)
+            mixed = self.plan(None, Corrected(self.known, factors))
+        self._judged("a family for each layer", mixed, best)
+        return best[min(best)]
+
+    def _tried(self, name: str, best: dict[float, Plan]) -> float:
+        """How many times more than foretold the outputs lose by one family; 1 where it cannot be alone."""
+        try:
+            plan = self.plan(name, self.known)
+        except BudgetError:
+            return 1.0
+        student, error = self._judged(f"{name} alone", plan, best)
+        foretold = sum(self._loss(student, layer.path) for layer in plan if layer.spec is not None)
+        return error * self.attempts.spread / foretold if foretold > 0 else 1.0
+
+    def _judged(self, name: str, plan: Plan, best: dict[float, Plan]) -> tuple[nn.Module, float]:
+        student = self.fitted(plan)
+        error = self.attempts.error_of(student)
+        self.attempts.note(f"planned with {name}", error, kept=error < min(best, default=float("inf")))
+        best[error] = plan
+        return student, error
+
+    def _loss(self, student: nn.Module, path: str) -> float:
+        metric = self.known.metric(path)
+        if metric is None:
+            return 0.0
+        error = dense_matrix(student.get_submodule(path)) - dense_matrix(self.original.get_submodule(path))
+        return float(metric.loss(error))

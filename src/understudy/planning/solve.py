@@ -1,0 +1,264 @@
+"""A survey and a request → the knobs: what each site may cost, and how one budget is spent over them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from understudy._util.quantities import format_count
+from understudy.layers.replacement import Way
+from understudy.transforms import Transform
+
+from .budget import UNITS, BudgetError
+from .plan import Plan, PlannedLayer
+from .pricing import Pricing, dense_notes, left_alone
+from .request import AUTO, EVERYWHERE, Request, Spatial, candidates
+from .sites import Site, Sites
+from .spend import Ladder, lowest_cost, spend, structured_cost
+from .worth import Knowledge, affordable, pick
+
+# What the file of a student holds beside its tensors: of a tensor and of a stand-in, its path not counted.
+_TENSOR_HEADER, _LAYER_HEADER = 110, 700
+
+
+@dataclasses.dataclass(frozen=True)
+class Planner:
+    """One network and what is asked for it."""
+
+    survey: Sites
+    request: Request
+    knowledge: Knowledge | None = None
+
+    def plan(self) -> Plan:
+        """The plan that meets the request, by the metric of its budget."""
+        budget = self.request.budget
+        if budget is None or not self.request.transform:
+            raise ValueError("a plan needs a transform and a budget")
+        self._check_patterns()
+        if AUTO in self.request.transforms and self.knowledge is None:
+            raise ValueError(
+                "'auto' takes what loses least, which only data tell: us.compress(model, 'auto', …), or "
+                "plan(…, calibration=us.calibrate(model, batches))"
+            )
+        if budget.metric == "knob":
+            return self.at_knob(int(budget.amount))
+        if budget.metric == "scale":
+            return self.at_scale(budget.amount)
+        if budget.metric == "mult_adds":
+            return self.within("mult_adds", int(budget.amount))
+        if budget.metric == "bytes":
+            return self.within("params", self.params_in(int(budget.amount)))
+        amount = budget.amount if budget.metric == "params" else budget.amount * self.survey.params
+        return self.within("params", int(amount))
+
+    def params_in(self, size: int) -> int:
+        """How many parameters the network may have so that its file has at most `size` bytes."""
+        sites = self.survey.chosen
+        header = sum(_LAYER_HEADER + 4 * (_TENSOR_HEADER + len(site.path)) for site in sites)
+        header += sum(2 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.items)
+        excess = self.survey.bytes + header - size
+        return self.survey.params - max(0, math.ceil(excess / min(site.item_bytes for site in sites)))
+
+    def _check_patterns(self) -> None:
+        for pattern, name in self.request.transform:
+            if pattern != EVERYWHERE and not any(site.matches(pattern) for site in self.survey.chosen):
+                raise ValueError(
+                    f"the pattern {pattern!r} of {name} names no site that is substituted; "
+                    f"{self.survey.nearest(pattern)}"
+                )
+
+    def transform_of(self, site: Site) -> str | None:
+        """What the first pattern that names a site asks for."""
+        return next((name for pattern, name in self.request.transform if site.matches(pattern)), None)
+
+    def pricings(self, spatial: Spatial) -> dict[str, Pricing]:
+        """The sites that a pattern names, by path."""
+        made = {}
+        for site in self.survey.chosen:
+            name = self.transform_of(site)
+            if name is not None:
+                kernel_way: Way = "unfolded" if spatial == "unfolded" else "separable"
+                way: Way = "pointwise" if site.area == 1 else kernel_way
+                made[site.path] = self._pricing(site, candidates(name)[0], way)
+        return made
+
+    def _pricing(self, site: Site, transform: type[Transform], way: Way) -> Pricing:
+        return Pricing(site, transform, way, self.request.seed, self.request.options_of(transform))
+
+    def candidates(self) -> dict[str, list[Pricing]]:
+        """All ways to price the sites that a pattern names: every family and way for those left to choose."""
+        made = {}
+        for site in self.survey.chosen:
+            name = self.transform_of(site)
+            if name is not None:
+                made[site.path] = [
+                    self._pricing(site, transform, way)
+                    for transform in candidates(name)
+                    for way in self.ways(site, is_auto=name == AUTO)
+                ]
+        return made
+
+    def ways(self, site: Site, *, is_auto: bool) -> list[Way]:
+        """How a site of a trained network may be wrapped."""
+        if site.area == 1:
+            return ["pointwise"]
+        if self.request.spatial == "auto":
+            return ["unfolded", "separable"] if is_auto else ["unfolded"]
+        return [self.request.spatial]
+
+    def within(self, metric: str, budget: int) -> Plan:
+        """At most `budget` for the whole network."""
+        whole = self.survey.params if metric == "params" else self.survey.mult_adds
+        if whole is None:
+            raise ValueError("a budget of mult-adds needs an example input: plan(..., example=x)")
+        if self.knowledge is not None:
+            return self.where_it_loses_least(self.knowledge, metric, budget, whole)
+        spatial, remarks = self.spatial_for(metric, budget, whole)
+        pricings = self.pricings(spatial)
+        ladders, fixed = self.ladders(pricings, metric, whole, published=spatial == "separable")
+        knobs = dict(zip(pricings, spend(ladders, fixed, budget), strict=True))
+        notes = dense_notes(pricings, ladders, knobs, "the budget allows it")
+        return self.assemble(pricings, knobs, notes, remarks)
+
+    def where_it_loses_least(self, knowledge: Knowledge, metric: str, budget: int, whole: int) -> Plan:
+        """At most `budget`, spent where the network's outputs lose least."""
+        tried, cut = affordable(self.candidates())
+        fixed = whole - sum(pricings[0].dense_cost(metric) for pricings in tried.values())
+        ladders = [[one.ladder(metric, published=False) for one in pricings] for pricings in tried.values()]
+        lowest = fixed + sum(min(ladder.cost_at(0) for ladder in rungs) for rungs in ladders)
+        if budget < lowest:
+            raise BudgetError(self._below(metric, budget, lowest), lowest)
+        picked = pick(knowledge, tried, metric, budget - fixed)
+        pricings = {path: one.pricing for path, one in picked.items()}
+        knobs = {path: one.knob for path, one in picked.items()}
+        chosen = [pricing.ladder(metric, published=False) for pricing in pricings.values()]
+        remarks = ["spent where the network's outputs lose least"]
+        if cut:
+            remarks.append(f"large layers, tried with the families of a closed form alone: {cut}")
+        return self.assemble(pricings, knobs, dense_notes(pricings, chosen, knobs, "it loses most"), remarks)
+
+    def spatial_for(self, metric: str, budget: int, whole: int) -> tuple[Spatial, list[str]]:
+        """How convolutions are treated so that the budget is met, and why; an error if nothing meets it."""
+        ways: list[Spatial] = [self.request.spatial]
+        if self.request.spatial == "auto":
+            has_kernels = any(site.area > 1 for site in self.survey.chosen)
+            ways = ["separable", "unfolded"] if has_kernels else ["unfolded"]
+        reach: dict[Spatial, tuple[int, int]] = {}
+        for way in ways:
+            ladders, fixed = self.ladders(self.pricings(way), metric, whole, published=way == "separable")
+            reach[way] = lowest_cost(ladders, fixed), structured_cost(ladders, fixed)
+        lowest = min(low for low, _ in reach.values())
+        if budget < lowest:
+            raise BudgetError(self._below(metric, budget, lowest), lowest)
+        structured = [way for way, (low, high) in reach.items() if low <= budget <= high]
+        way = (structured or [way for way in reversed(ways) if reach[way][0] <= budget])[0]
+        remarks = []
+        if len(ways) > 1 and way == "unfolded":
+            low, high = reach["separable"]
+            side = f"at most {high:,}" if budget > high else f"at least {low:,}"
+            remarks.append(f"convolutions unfolded: made separable the network has {side} {UNITS[metric]}")
+        if budget > reach[way][1] and budget < whole:
+            remarks.append("some layers stay dense: structure alone does not use the whole budget")
+        if budget >= whole:
+            remarks.append("the dense network itself is within the budget")
+        return way, remarks
+
+    def ladders(
+        self, pricings: Mapping[str, Pricing], metric: str, whole: int, *, published: bool
+    ) -> tuple[list[Ladder], int]:
+        """What each site may cost, and what all else costs."""
+        replaced = sum(pricing.dense_cost(metric) for pricing in pricings.values())
+        ladders = [pricing.ladder(metric, published=published) for pricing in pricings.values()]
+        return ladders, whole - replaced
+
+    def _below(self, metric: str, budget: int, lowest: int) -> str:
+        """Why a budget cannot be met: the cheapest student, and what is in it that is not substituted."""
+        unit = UNITS[metric]
+        text = (
+            f"{self.request.label} on {self.survey.model}: {format_count(budget)} {unit} is below what is "
+            f"reachable: {lowest:,}"
+        )
+        kept = [
+            (site.params if metric == "params" else site.mult_adds or 0, site)
+            for site in self.survey.items
+            if site.skip
+        ]
+        held = sum(cost for cost, _ in kept)
+        if held:
+            largest = sorted(kept, key=lambda item: item[0], reverse=True)[:3]
+            told = [f"{site.path} {format_count(cost)}, {site.skip}" for cost, site in largest if cost]
+            text += f"; of these {held:,} lie in layers that are not substituted ({'; '.join(told)})"
+        return text
+
+    def at_scale(self, scale: float) -> Plan:
+        """One normalised knob for all; a site where it would cost more than the dense layer has less."""
+        pricings = self.pricings(self.request.spatial)
+        knobs: dict[str, int | None] = {}
+        notes: dict[str, str] = {}
+        for path, pricing in pricings.items():
+            legal = pricing.transform.knobs(*pricing.shape)
+            most = pricing.affordable()
+            if not most:
+                knobs[path], notes[path] = None, f"stays dense: {pricing.why_dense()}"
+                continue
+            wanted = legal.index(pricing.transform.knob_at(*pricing.shape, scale))
+            chosen = legal[min(wanted, most - 1)]
+            knobs[path], notes[path] = chosen, pricing.warning(chosen)
+        return self.assemble(pricings, knobs, notes, [])
+
+    def at_knob(self, knob: int) -> Plan:
+        """The same knob for all, or the nearest legal one."""
+        pricings = self.pricings(self.request.spatial)
+        knobs: dict[str, int | None] = {}
+        notes: dict[str, str] = {}
+        for path, pricing in pricings.items():
+            try:
+                nearest = pricing.transform.nearest_knob(*pricing.shape, knob)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
+            name = pricing.transform.knob_name
+            said = [f"{name} {nearest}, the nearest legal to {knob}"] if nearest != knob else []
+            if pricing.params(nearest) > pricing.site.params:
+                knobs[path] = None
+                said.append(f"stays dense: {pricing.why_dense()}")
+            else:
+                knobs[path] = nearest
+                said.append(pricing.warning(nearest))
+            notes[path] = "; ".join(filter(None, said))
+        return self.assemble(pricings, knobs, notes, [])
+
+    def assemble(
+        self,
+        pricings: Mapping[str, Pricing],
+        knobs: Mapping[str, int | None],
+        notes: Mapping[str, str],
+        remarks: Sequence[str],
+    ) -> Plan:
+        """The plan of these choices; what no pattern names stays dense."""
+        layers = []
+        for site in self.survey.chosen:
+            if site.path in pricings:
+                layers.append(pricings[site.path].layer(knobs[site.path], notes.get(site.path, "")))
+            else:
+                layers.append(left_alone(site))
+        mult_adds = self.survey.mult_adds
+
+        def whole(cost: Callable[[PlannedLayer], int | None]) -> int | None:
+            """Mult-adds of the network: what is not a site stays as it was."""
+            if mult_adds is None:
+                return None
+            return mult_adds + sum((cost(layer) or 0) - (layer.dense_mult_adds or 0) for layer in layers)
+
+        return Plan(
+            model=self.survey.model,
+            request=self.request,
+            dense_params=self.survey.params,
+            params=self.survey.params + sum(layer.params - layer.dense_params for layer in layers),
+            dense_mult_adds=mult_adds,
+            mult_adds=whole(lambda layer: layer.mult_adds),
+            ideal_mult_adds=whole(lambda layer: layer.ideal_mult_adds),
+            matrix_mult_adds=whole(lambda layer: layer.matrix_mult_adds),
+            layers=tuple(layers),
+            remarks=tuple(remarks),
+        )

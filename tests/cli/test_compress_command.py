@@ -172,14 +172,21 @@ def test_a_curve_without_labels_says_how_much_students_agree(
     run: Run, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "curve"
-    arguments = ["--data", f"{mine}:batches", "--ratios", "0.8,60%,0.001", "--transform", "low_rank,hashed"]
+    arguments = [
+        "--data",
+        f"{mine}:batches",
+        "--ratios",
+        "0.8,60%,0.001",
+        "--transform",
+        "low_rank,hashed,auto",
+    ]
     done = run("compress", f"{mine}:network", *arguments, "--out", out)
     assert done.code == 0, done.err
     result = Compressed.load(out)
     assert [student.folder for student in result.students] == [
-        "low_rank-80", "low_rank-60", "hashed-80", "hashed-60",
+        "low_rank-80", "low_rank-60", "hashed-80", "hashed-60", "auto-80", "auto-60",
     ]  # fmt: skip
-    assert [one.name for one in result.refused] == ["low_rank-0.1", "hashed-0.1"]
+    assert [one.name for one in result.refused] == ["low_rank-0.1", "hashed-0.1", "auto-0.1"]
     assert result.measure == "agreement"
     assert result.quality.accuracy is None
     assert result.calibration.idle == ("never",)
@@ -190,9 +197,11 @@ def test_a_curve_without_labels_says_how_much_students_agree(
 
 def test_labels_of_a_factory_count(run: Run, mine: Path, tmp_path: Path) -> None:
     out = tmp_path / "small"
-    done = run("compress", f"{mine}:network", "--data", f"{mine}:labelled", "--ratio", 0.7, "--out", out)
+    done = run("compress", f"{mine}:network", "--data", f"{mine}:labelled", "--bytes", "8kB", "--out", out)
     assert done.code == 0, done.err
-    assert Compressed.load(out).quality.accuracy == 100
+    result = Compressed.load(out)
+    assert result.quality.accuracy == 100
+    assert (out / "student.safetensors").stat().st_size <= 8_000 < result.original.bytes
 
 
 def test_a_network_for_text_is_held_against_its_own_vectors(run: Run, mine: Path, tmp_path: Path) -> None:
@@ -267,7 +276,7 @@ def test_a_killed_recovery_goes_on_and_ends_the_same(
         ({"model": "wrn_10_1", "--weights": "gone.pt"}, ("no file of weights 'gone.pt'",)),
         ({"--ratio": "0.001"}, ("below",)),
         ({"--ratio": "2"}, ("ratio '2' is not in 0..1",)),
-        ({"--ratio": None}, ("give one of --ratio, --ratios, --params and --mult-adds; got none",)),
+        ({"--ratio": None}, ("give one of --ratios, --ratio, --params, --mult-adds, --bytes; got none",)),
         ({"--ratio": None, "--ratios": "0.9,x"}, ("--ratios 'x' is not a number such as 0.3 or 30%",)),
         ({"--ratios": "0.9"}, ("--ratios is a budget already",)),
         ({"--transform": "low_rnk"}, ("low_rnk", "low_rank")),

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from understudy._util.files import digest
@@ -32,9 +28,9 @@ from understudy.report import write_compression
 from understudy.report.read.compression_tables import student_table
 from understudy.train.recover import SETTINGS
 from understudy.train.settings import REQUEST_KEYS
-from understudy.train.trainer import Progress as Position
 from understudy.transforms import get_transform
 
+from .bars import compression_bars
 from .common import app, assignment, pairs, show
 from .planning import Exclude, Include, Input, Model, Spatial, SpatialChoice, input_sizes
 from .training import Download, Settings
@@ -52,7 +48,6 @@ _ELSEWHERE = {
     "teacher",
     *REQUEST_KEYS,
 }
-_STAGES = 4  # that are told of every student
 
 
 @app.command()
@@ -79,9 +74,9 @@ def compress(
         typer.Option(
             "--transform",
             "-t",
-            metavar="NAME,…|all|PATTERN=NAME",
-            help="Which transform, several with a comma between them, all of them, or one for each "
-            "pattern; by default low_rank.",
+            metavar="NAME,…|all|auto|PATTERN=NAME",
+            help="Which transform, several with a comma between them, all of them, auto for the best of them "
+            "at each layer, or one for each pattern; by default low_rank.",
             show_default=False,
         ),
     ] = None,
@@ -98,6 +93,9 @@ def compress(
     ] = None,
     mult_adds: Annotated[
         str | None, typer.Option(help="At most so many mult-adds, such as 0.3G.", show_default=False)
+    ] = None,
+    bytes: Annotated[
+        str | None, typer.Option(help="A file of at most so many bytes, such as 1.5MB.", show_default=False)
     ] = None,
     recover: Annotated[
         int, typer.Option(help="Then so many epochs with the original as teacher; no labels needed.", min=0)
@@ -126,7 +124,7 @@ def compress(
     to load it (README.md) and a page (index.html). Several ratios or transforms give a curve, each student in
     a folder of its own. The same command goes on where a killed one stopped.
     """
-    budgets = _budgets(ratio=ratio, ratios=ratios, params=params, mult_adds=mult_adds)
+    budgets = _budgets(ratios, ratio=ratio, params=params, mult_adds=mult_adds, bytes=bytes)
     transforms = _transforms(transform)
     options = pairs("--option", option or [])
     changed = pairs("--set", settings or [])
@@ -164,7 +162,7 @@ def compress(
     place = Unfinished(out, asked, force=force)
     network, found, made_with = _material(model, weights, data, recipe, input_sizes(input), download, seed)
     origin = Origin(model, made_with, "" if weights is None else weights.name, hashed)
-    with _progress(len(budgets) * len(transforms), recover) as (report, watch, watch_training):
+    with compression_bars(len(budgets) * len(transforms), recover) as (report, watch, watch_training):
         try:
             result = compress_into(
                 place,
@@ -186,20 +184,18 @@ def compress(
     _tell(result, out)
 
 
-def _budgets(
-    *, ratio: str | None, ratios: str | None, params: str | None, mult_adds: str | None
-) -> list[Budget]:
-    """What is asked for, each once, the largest first as they came."""
+def _budgets(ratios: str | None, **one: str | None) -> list[Budget]:
+    """What is asked for, each once, in the order in which it was written."""
+    flags = {name: f"--{name.replace('_', '-')}" for name in one}
+    named = [flags[name] for name, value in one.items() if value is not None]
     if ratios is None:
-        given = {"--ratio": ratio, "--params": params, "--mult-adds": mult_adds}
-        named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             got = " and ".join(named) or "none"
-            raise ValueError(f"give one of --ratio, --ratios, --params and --mult-adds; got {got}")
-        return [Budget.of(ratio=ratio, params=params, mult_adds=mult_adds)]
-    if any(value is not None for value in (ratio, params, mult_adds)):
-        raise ValueError("--ratios is a budget already: leave out --ratio, --params and --mult-adds")
-    shares = [parse_share("--ratios", one) for one in ratios.split(",")]
+            raise ValueError(f"give one of --ratios, {', '.join(flags.values())}; got {got}")
+        return [Budget.of(**one)]
+    if named:
+        raise ValueError(f"--ratios is a budget already: leave out {' and '.join(named)}")
+    shares = [parse_share("--ratios", share) for share in ratios.split(",")]
     return [Budget.of(ratio=share) for share in dict.fromkeys(shares)]
 
 
@@ -251,41 +247,6 @@ def _material(
     )
     made_with = {"classes": len(found.classes)} if builtin and found.classes else {}
     return network or trained_model(name, weights, classes=len(found.classes)), found, made_with
-
-
-@contextmanager
-def _progress(cells: int, epochs: int) -> Iterator[tuple[Any, Any, Any]]:
-    """What hears words, every stage and every step of training: bars on a terminal, lines elsewhere."""
-    console = Console(stderr=True)
-
-    def report(line: str) -> None:
-        console.print(escape(line), highlight=False, soft_wrap=True)
-
-    if not console.is_terminal:
-        yield report, lambda *_: None, lambda *_: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        whole = bar.add_task("compress", total=_STAGES * cells + 3)
-        training = bar.add_task("recover", visible=False)
-
-        def watch(what: str, *_: int) -> None:
-            bar.update(whole, description=escape(what), advance=1)
-
-        def watch_training(position: Position, batches: int, loss: float) -> None:
-            if position.step == 1:
-                bar.reset(training)
-            epoch = f"epoch {position.epoch + 1}/{epochs}, loss {loss:.3f}"
-            total = batches * epochs
-            bar.update(
-                training,
-                description=epoch,
-                completed=position.step,
-                total=total,
-                visible=position.step < total,
-            )
-
-        yield report, watch, watch_training
 
 
 def _tell(result: Compressed, out: Path) -> None:

@@ -33,7 +33,7 @@ def trained_model(name: str, weights: str | Path | None = None, *, classes: int 
             network = load(weights, network)
         else:
             load_weights(network, weights)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise ValueError(f"{weights} does not fit {name}: {error}") from error
     return network.eval()
 

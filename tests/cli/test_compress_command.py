@@ -206,11 +206,12 @@ def test_labels_of_a_factory_count(run: Run, mine: Path, tmp_path: Path) -> None
 
 def test_a_network_for_text_is_held_against_its_own_vectors(run: Run, mine: Path, tmp_path: Path) -> None:
     out = tmp_path / "small"
-    arguments = ["--data", f"{mine}:texts", "--ratio", 0.8, "--recover", 2, "--out", out]
+    arguments = ["--data", f"{mine}:texts", "--ratio", 0.8, "--recover", 2, "--test-samples", 5, "--out", out]
     done = run("compress", f"{mine}:words", *arguments)
     assert done.code == 0, done.err
     result = Compressed.load(out)
     assert result.measure == "cosine"
+    assert result.quality.samples == 5
     assert result.students[0].final.cosine > 0.9
     assert "import torch" not in (out / "README.md").read_text(encoding="utf-8")
 

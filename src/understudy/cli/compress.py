@@ -101,6 +101,10 @@ def compress(
         int, typer.Option(help="Then so many epochs with the original as teacher; no labels needed.", min=0)
     ] = 0,
     samples: Annotated[int, typer.Option(help="At most so many inputs are looked at.", min=2)] = SAMPLES,
+    test_samples: Annotated[
+        int | None,
+        typer.Option(help="Test on the first so many inputs; by default on all.", min=1, show_default=False),
+    ] = None,
     settings: Settings = None,
     spatial: Spatial = SpatialChoice.auto,
     include: Include = None,
@@ -144,6 +148,7 @@ def compress(
     hashed = digest(weights) if weights is not None else ""
     choices: dict[str, Any] = {
         "samples": samples,
+        "test_samples": test_samples,
         "seed": seed,
         "spatial": spatial.value,
         "include": include,

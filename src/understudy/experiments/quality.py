@@ -18,14 +18,16 @@ from understudy.fitting.inputs import Batch, DataError, OutputOf, read_batches
 from understudy.students.cost import cost
 from understudy.students.file import file_size
 
-_ROUNDS, _SECONDS = 1000, 2.0  # of small networks many rounds: the best of a few is noise
+_ROUNDS, _SECONDS = 1000, 1.0  # of small networks many rounds: the best of a few is noise
+_ALL = 2**62
 
 
 class Yardstick:
     """The original on test inputs, run once; every student is held against it.
 
     `labels` says whether those that the inputs come with are what the network's outputs stand for; there is
-    no accuracy without them, nor where `classes` says that there are more or fewer of them than outputs.
+    no accuracy without them, nor where `classes` says that there are more or fewer of them than outputs. Of
+    the inputs the first `samples` are taken, by default all.
     """
 
     def __init__(
@@ -35,9 +37,11 @@ class Yardstick:
         *,
         labels: bool = True,
         classes: int | None = None,
+        samples: int | None = None,
         output_of: OutputOf | None = None,
     ) -> None:
         self.original, self.test, self.output_of = original, test, output_of
+        self.samples = _ALL if samples is None else samples
         self.wanted = [self._outputs(original, batch) for batch in self._batches()]
         if not self.wanted:
             raise DataError("there is nothing to test on: no batch came")
@@ -47,8 +51,13 @@ class Yardstick:
         self.quality = self.of(original)
 
     def _batches(self) -> Iterator[Batch]:
+        left = self.samples
         for item in self.test:
-            yield read_batches([item], 2**62)[0]
+            batch = read_batches([item], left)[0]
+            left -= batch.size
+            yield batch
+            if left <= 0:
+                return
 
     @torch.no_grad()
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -41,8 +41,8 @@ class Made:
 class Tradeoff:
     """Makes students of one trained network, which is looked at once; the network itself is not changed.
 
-    `data` and `test` are inputs, with labels or without, that the network was not and was measured on; the
-    settings are as for `compression`.
+    `data` are inputs to look at, `test` others to measure with, of which labels count where they have any;
+    the other settings are as for `compression`, and for `Yardstick`.
 
         curve = Tradeoff(model, data=batches, test=others)
         for made in curve.students(["low_rank", "tucker"], [Budget("ratio", 0.5)]):
@@ -58,6 +58,7 @@ class Tradeoff:
         labels: bool = True,
         classes: int | None = None,
         samples: int = SAMPLES,
+        test_samples: int | None = None,
         include: Include | None = None,
         exclude: Sequence[str] | None = None,
         spatial: Spatial = "auto",
@@ -86,7 +87,13 @@ class Tradeoff:
         }
         self.survey = sites(model, include=include, exclude=exclude)
         self._calibration: Calibration | None = None
-        self._test = (test, labels, classes, output_of)
+        self._test: dict[str, Any] = {
+            "labels": labels,
+            "classes": classes,
+            "samples": test_samples,
+            "output_of": output_of,
+        }
+        self._test_inputs = test
         self._yardstick: Yardstick | None = None
         self.costs, note = footprint(model, self.example)
         self.notes = (note,) if note else ()
@@ -108,9 +115,8 @@ class Tradeoff:
     def yardstick(self) -> Yardstick:
         """The original on the test inputs, once."""
         if self._yardstick is None:
-            test, labels, classes, output_of = self._test
             self.watch("testing the original", 0, 1)
-            self._yardstick = Yardstick(self.model, test, labels=labels, classes=classes, output_of=output_of)
+            self._yardstick = Yardstick(self.model, self._test_inputs, **self._test)
         return self._yardstick
 
     def student(

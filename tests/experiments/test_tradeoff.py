@@ -41,7 +41,7 @@ def test_students_of_one_look_at_the_data(monkeypatch: pytest.MonkeyPatch) -> No
     curve = Tradeoff(model, data=inputs(64, 0), test=inputs(40, 1), watch=lambda what, *_: told.append(what))
     refused: list[str] = []
     budgets = [Budget("ratio", 0.9), Budget("ratio", 0.6), Budget("ratio", 0.01)]
-    made = list(curve.students(["low_rank"], budgets, lambda *cell: refused.append(str(cell[-1]))))
+    made = list(curve.students(["low_rank"], budgets, lambda _, __, error: refused.append(str(error))))
     assert [one.record.name for one in made] == ["low_rank-90", "low_rank-60"]
     assert len(refused) == 1
     assert "below what is reachable" in refused[0]

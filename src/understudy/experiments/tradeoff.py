@@ -96,7 +96,7 @@ class Tradeoff:
         self._test_inputs = test
         self._yardstick: Yardstick | None = None
         self.costs, note = footprint(model, self.example)
-        self.notes = (note,) if note else ()
+        self.notes: tuple[str, ...] = (note,) if note else ()
 
     @property
     def calibration(self) -> Calibration:

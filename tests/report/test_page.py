@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from synthetic import result, sweep, teacher, unfinished, without_matplotlib
+from test_compression_page import EVIL, compressed, quality, student
 
+from understudy.compressions import Footprint, Recovery
 from understudy.experiments.curves import hash_buckets, width_mult_adds
-from understudy.report import write_report
+from understudy.report import write_compression, write_report
 from understudy.results import Curves, KnobParams, Result
 
 if TYPE_CHECKING:
@@ -316,3 +318,31 @@ def test_a_sweep_with_nothing_finished_is_no_error(browser: Browser, tmp_path: P
         assert opened.page.locator(POINT).count() == 0
         opened.context.close()
         assert opened.problems == []
+
+
+def test_the_page_of_a_compression_answers_to_clicks(browser: Browser, tmp_path: Path) -> None:
+    recovered = Recovery(3, 1e-3, 60.0, quality(91.0, 99.0), True)
+    small = Footprint(300, 2_000, 1_900, 1_500)
+    students = (
+        student("low_rank-50", recovery=recovered),
+        student("low_rank-30", costs=small, quality=quality(70.0, 75.0), recovery=recovered),
+        student(EVIL, transform="hashed", quality=quality(80.0, 85.0), recovery=None),
+    )
+    write_compression(compressed(students=students), tmp_path)
+    opened = Visit(browser, tmp_path / "index.html")
+    page = opened.page
+    assert page.locator(POINT).count() == 5  # two of them before and after
+    before = opened.places()
+    for choice, words in (("Latency", "latency"), ("Agreement", "answers as the original's")):
+        page.get_by_label(choice, exact=True).check()
+        assert words in page.locator("#chart").inner_text()
+    assert opened.places() != before
+    page.locator("#legend button[data-key='low_rank']").click()
+    assert page.locator(POINT).count() == 1
+    page.locator(POINT).first.click()
+    assert page.locator(".student:visible h3").inner_text() == EVIL
+    page.locator("#student").select_option("1")
+    assert page.locator(".student:visible h3").inner_text() == "low_rank-30"
+    opened.context.close()
+    assert opened.problems == []
+    assert opened.requests == [opened.address]

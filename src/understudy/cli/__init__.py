@@ -12,7 +12,8 @@ from rich.markup import escape
 from understudy.counting.operations import UnknownOperationError
 from understudy.train import DivergedError
 
-from . import deploy, experiments, planning, training  # noqa: F401  each adds its commands to the application
+# Each adds its commands to the application.
+from . import compress, deploy, experiments, planning, training  # noqa: F401
 from .common import app
 
 __all__ = ["app", "main"]

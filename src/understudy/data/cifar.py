@@ -133,7 +133,7 @@ def load_cifar(
     """
     if layout not in kind.layouts:
         raise ValueError(f"layout {layout!r} is not one of {', '.join(kind.layouts)}")
-    found = _find(kind, folder)
+    found = find_layout(kind, folder)
     if found is None and download:
         wanted = kind.layouts[layout]
         url = f"{base_url.rstrip('/')}/{wanted.archive}"
@@ -164,7 +164,7 @@ def load_cifar(
     )
 
 
-def _find(kind: Cifar, folder: Path) -> tuple[Layout, Path] | None:
+def find_layout(kind: Cifar, folder: Path) -> tuple[Layout, Path] | None:
     """The first layout whose top folder is below `folder`, or is it."""
     for layout in kind.layouts.values():
         if (folder / layout.top).is_dir():

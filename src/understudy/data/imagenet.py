@@ -219,8 +219,8 @@ def load_imagenet(folder: Path, *, size: int = 224, resize: int = 256) -> ImageF
         classes=tuple(classes),
         mean=MEAN,
         std=STD,
-        train=_scan(folder / "train", classes),
-        test=_scan(folder / "val", classes),
+        train=scan(folder / "train", classes),
+        test=scan(folder / "val", classes),
         size=size,
         resize=resize,
     )
@@ -236,7 +236,8 @@ def class_names(folder: Path) -> list[str]:
     return names
 
 
-def _scan(folder: Path, classes: list[str]) -> Files:
+def scan(folder: Path, classes: list[str]) -> Files:
+    """The images in class folders, by class and name."""
     paths: list[bytes] = []
     labels: list[int] = []
     for label, name in enumerate(classes):

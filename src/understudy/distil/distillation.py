@@ -1,9 +1,13 @@
-"""Distillation: the student gives what the teacher gives, softened."""
+"""Distillation: the student gives what the teacher gives, softened or as it is."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
+
+Distance = Literal["softened", "outputs"]
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -14,3 +18,14 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> T
         reduction="batchmean",
         log_target=True,
     )
+
+
+def output_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """‖z − ẑ‖² over ‖z − z̄‖²: the share of the teacher's outputs that is lost, whatever they mean.
+
+    z̄ is the mean over the batch; outputs that do not differ at all count as they are.
+    """
+    if student.shape != teacher.shape:
+        raise ValueError(f"the student gives {tuple(student.shape)}, the teacher {tuple(teacher.shape)}")
+    spread = (teacher - teacher.mean(0)).square().sum()
+    return (student - teacher).square().sum() / (spread if spread > 0 else 1.0)

@@ -13,6 +13,7 @@ from .ray_engine import RayEngine
 from .runner import Event, sweep
 from .status import SweepStatus, sweep_status
 from .task import Task, run_task
+from .tradeoff import Tradeoff, every_transform
 
 __all__ = [
     "Cell",
@@ -26,7 +27,9 @@ __all__ = [
     "RayEngine",
     "SweepStatus",
     "Task",
+    "Tradeoff",
     "curves",
+    "every_transform",
     "grid_names",
     "load_grid",
     "make_grid",

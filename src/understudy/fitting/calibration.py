@@ -101,6 +101,14 @@ class Calibration(Shown):
         seen = self.layers.get(path)
         return None if seen is None else seen.metrics(is_centred=is_centred)
 
+    def loss(self, path: str, error: Tensor) -> float | None:
+        """What an error of a layer's matrix loses, tr(G E Σ Eᵀ); None for a layer that never ran."""
+        metrics = self.metrics(path)
+        if metrics is None:
+            return None
+        groups = error.chunk(len(metrics))
+        return sum(float(metric.loss(group)) for metric, group in zip(metrics, groups, strict=True))
+
     def losses(
         self,
         path: str,

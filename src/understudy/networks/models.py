@@ -94,7 +94,8 @@ _FORMS = (
 )
 
 
-def _import(package: str) -> Any:
+def import_library(package: str) -> Any:
+    """timm, torchvision or transformers; an ImportError says what brings it."""
     try:
         return importlib.import_module(package)
     except (ImportError, RuntimeError) as error:  # a wheel that does not fit its torch raises the latter
@@ -120,7 +121,7 @@ def _version(package: str) -> str:
 
 
 def _from_timm(name: str, **options: Any) -> nn.Module:
-    timm = _import("timm")
+    timm = import_library("timm")
     if not timm.is_model(name):
         raise UnknownModelError(f"timm has no network {name!r}{hint(name, timm.list_models())}")
     model: nn.Module = timm.create_model(name, **options)
@@ -128,7 +129,7 @@ def _from_timm(name: str, **options: Any) -> nn.Module:
 
 
 def _from_torchvision(name: str, **options: Any) -> nn.Module:
-    models = _import("torchvision").models
+    models = import_library("torchvision").models
     known = models.list_models()
     if name not in known:
         raise UnknownModelError(f"torchvision has no network {name!r}{hint(name, known)}")
@@ -137,7 +138,7 @@ def _from_torchvision(name: str, **options: Any) -> nn.Module:
 
 
 def _from_transformers(name: str, **options: Any) -> nn.Module:
-    transformers = _import("transformers")
+    transformers = import_library("transformers")
     types = list(transformers.CONFIG_MAPPING)
     if name in types:
         config = transformers.AutoConfig.for_model(name, **options)

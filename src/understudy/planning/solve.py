@@ -48,9 +48,18 @@ class Planner:
         if budget.metric == "mult_adds":
             return self.within("mult_adds", int(budget.amount))
         if budget.metric == "bytes":
-            return self.within("params", self.params_in(int(budget.amount)))
+            return self.within_bytes(int(budget.amount))
         amount = budget.amount if budget.metric == "params" else budget.amount * self.survey.params
         return self.within("params", int(amount))
+
+    def within_bytes(self, size: int) -> Plan:
+        """So few parameters that the file has at most `size` bytes."""
+        try:
+            return self.within("params", self.params_in(size))
+        except BudgetError as error:
+            item = min(site.item_bytes for site in self.survey.chosen)
+            lowest = size + item * (error.lowest - self.params_in(size))
+            raise BudgetError(self._below("bytes", size, lowest), lowest) from error
 
     def params_in(self, size: int) -> int:
         """How many parameters the network may have so that its file has at most `size` bytes."""
@@ -179,15 +188,17 @@ class Planner:
             f"{self.request.label} on {self.survey.model}: {format_count(budget)} {unit} is below what is "
             f"reachable: {lowest:,}"
         )
-        kept = [
-            (site.params if metric == "params" else site.mult_adds or 0, site)
-            for site in self.survey.items
-            if site.skip
-        ]
-        held = sum(cost for cost, _ in kept)
+
+        def cost(site: Site) -> int:
+            if metric == "mult_adds":
+                return site.mult_adds or 0
+            return site.params * (site.item_bytes if metric == "bytes" else 1)
+
+        kept = [(cost(site), site) for site in self.survey.items if site.skip]
+        held = sum(held for held, _ in kept)
         if held:
             largest = sorted(kept, key=lambda item: item[0], reverse=True)[:3]
-            told = [f"{site.path} {format_count(cost)}, {site.skip}" for cost, site in largest if cost]
+            told = [f"{site.path} {format_count(part)}, {site.skip}" for part, site in largest if part]
             text += f"; of these {held:,} lie in layers that are not substituted ({'; '.join(told)})"
         return text
 

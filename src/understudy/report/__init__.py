@@ -1,5 +1,6 @@
 """Results → a report: tables, figures and one page. No torch is needed to write it."""
 
+from .compression import write_compression
 from .read.overview import planned_overview, results_overview
 from .read.published import Published, published, published_beside, published_notes
 from .write import write_report
@@ -11,5 +12,6 @@ __all__ = [
     "published_beside",
     "published_notes",
     "results_overview",
+    "write_compression",
     "write_report",
 ]

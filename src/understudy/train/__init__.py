@@ -13,6 +13,7 @@ from .recipe import (
     recipe_settings,
     settings_by_source,
 )
+from .recover import recover
 from .run import Run, RunError
 from .teacher import teacher_identity
 
@@ -35,6 +36,7 @@ __all__ = [
     "prepare",
     "recipe_names",
     "recipe_settings",
+    "recover",
     "settings_by_source",
     "teacher_identity",
     "train",

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from understudy._util.nearest import hint
 from understudy._util.shipped import read_toml, shipped_names
 from understudy.distil.decay import Policy, Scope
+from understudy.distil.distillation import Distance
 from understudy.distil.groups import Rates
 from understudy.planning.request import Request
 
@@ -25,7 +26,7 @@ from .precision import Precision
 from .schedules import Schedule
 from .settings import REQUEST_KEYS, SIZES, changed_request, convert, overlaid, written
 
-FORMAT = 2  # of what an identity is made of, and of a run's settings on disk
+FORMAT = 3  # of what an identity is made of, and of a run's settings on disk
 
 # Of a field: what a run is called, where its inputs lie, how it runs. Another choice gives the same result.
 INDIFFERENT: Mapping[str, bool] = MappingProxyType({"decides": False})
@@ -73,7 +74,8 @@ class Recipe:
     teacher: str = field(default="", metadata=INDIFFERENT)
     attention: float = 0.0  # β
     taps: tuple[str, ...] = ()
-    distillation: float = 0.0  # α: the share of the loss that is Hinton's
+    distillation: float = 0.0  # α: the share of the loss that is the teacher's; 1: targets are not looked at
+    distance: Distance = "softened"  # of distillation: Hinton's, or of the outputs as they are
     temperature: float = 4.0
     # regularisation of the network
     auxiliary: float = 0.0  # weight of the auxiliary head's loss

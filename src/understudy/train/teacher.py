@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from understudy._util.files import digest
-from understudy.networks.models import UnknownModelError, create_model
+from understudy.networks.trained import published_model
 from understudy.students.file import is_saved, load
 from understudy.students.weights import load_weights
 
@@ -48,7 +48,7 @@ def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
     if not recipe.teacher:
         return None
     path = Path(recipe.teacher)
-    teacher = load_trained(path, recipe, classes) if path.exists() else _pretrained(recipe.teacher)
+    teacher = load_trained(path, recipe, classes) if path.exists() else published_model(recipe.teacher)
     return teacher.eval().requires_grad_(False)
 
 
@@ -67,15 +67,3 @@ def load_trained(path: Path, recipe: Recipe, classes: int) -> nn.Module:
     except (RuntimeError, ValueError) as error:
         raise RunError(f"{path} does not fit {recipe.network} with {classes} classes: {error}") from error
     return network
-
-
-def _pretrained(name: str) -> nn.Module:
-    source = name.partition(":")[0]
-    try:
-        return create_model(
-            name, **{"weights": "DEFAULT"} if source == "torchvision" else {"pretrained": True}
-        )
-    except (UnknownModelError, ImportError):
-        raise
-    except Exception as error:  # whatever a library raises without a network
-        raise RunError(f"the weights of {name} cannot be had: {error}") from error

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import Policy
-from understudy.distil.distillation import distillation_loss
+from understudy.distil.distillation import distillation_loss, output_loss
 from understudy.distil.frobenius import frobenius_decay
 from understudy.distil.frozen import call, first_tensor, frozen
 from understudy.distil.groups import parameter_groups
@@ -140,7 +140,10 @@ class Trainer:
         output = call(self.forward, x)
         auxiliary = output[1] if self.has_auxiliary else None
         logits = first_tensor(output, "the model")
-        loss = target_loss(recipe.loss, logits, y, label_smoothing=recipe.label_smoothing)
+        taught_alone = self.teacher is not None and recipe.distillation == 1
+        loss = logits.new_zeros(())
+        if not taught_alone:
+            loss = target_loss(recipe.loss, logits, y, label_smoothing=recipe.label_smoothing)
         wanted: Any = None
         if self.attention is not None:
             looked, wanted = self.attention(x)
@@ -148,12 +151,16 @@ class Trainer:
             with frozen(self.teacher):
                 wanted = call(self.teacher, x)
         if recipe.distillation and self.teacher is not None:
-            taught = first_tensor(wanted, "the teacher")
-            soft = distillation_loss(logits.float(), taught.float(), recipe.temperature)
+            taught = first_tensor(wanted, "the teacher").float()
+            soft = (
+                output_loss(logits.float(), taught)
+                if recipe.distance == "outputs"
+                else distillation_loss(logits.float(), taught, recipe.temperature)
+            )
             loss = (1 - recipe.distillation) * loss + recipe.distillation * soft
         if self.attention is not None:
             loss = loss + looked
-        if auxiliary is not None:
+        if auxiliary is not None and not taught_alone:
             loss = loss + recipe.auxiliary * target_loss(recipe.loss, auxiliary, y)
         overrides = _overrides(recipe)
         if "frobenius" in (recipe.decay, *overrides.values()):

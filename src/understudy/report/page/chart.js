@@ -1,12 +1,5 @@
 // The chart of error against cost.
 
-const AXES = {
-  params: { title: "parameters", unit: "count" },
-  mult_adds: { title: "mult-adds, as executed", unit: "count" },
-  bytes: { title: "bytes on disk", unit: "B" },
-  latency: { title: "latency of one image", unit: "ms" },
-};
-
 // Indices of the points that no other beats in both cost and error, by rising cost.
 function paretoFront(points) {
   const order = points.map((_, i) => i).sort((a, b) => points[a].x - points[b].x || points[a].y - points[b].y || a - b);

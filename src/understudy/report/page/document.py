@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 from urllib.parse import quote
 
 from understudy.report.figures.style import Style, style_key
@@ -15,8 +11,6 @@ from understudy.report.read.groups import Ablation, Group, Problem
 from understudy.report.read.published import published_notes
 from understudy.report.read.summary import counts, tiles
 from understudy.report.read.tables import (
-    Entry,
-    ReportTable,
     ablation_table,
     cell_table,
     failure_table,
@@ -26,8 +20,9 @@ from understudy.report.read.tables import (
 from understudy.results import Curves, Result
 
 from .data import embedded_json, page_data
+from .parts import document, html_table
 
-_SCRIPTS = ("draw.js", "chart.js", "page.js")
+_SCRIPTS = ("draw.js", "common.js", "chart.js", "page.js")
 _BAR = 120  # width of a bar's drawing, 0 in the middle
 
 
@@ -43,24 +38,15 @@ def page(
 ) -> str:
     """The whole document; `files` are linked by their paths relative to it, `notes` are shown above them."""
     problems = list(dict.fromkeys(group.problem for group in groups))
-    style = _file("page.css") + _series_css(looks)
-    script = "(() => {\n" + "\n".join(_file(name) for name in _SCRIPTS) + "})();\n"
-    policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
     parts = {
         "title": escape(title),
-        "policy": escape(policy),
-        "style": style,
-        "script": script,
         "data": embedded_json(page_data(groups, problems, looks, curves)),
         "subtitle": escape(_subtitle(results, problems)),
         "tiles": "".join(_tiles(groups, problem, number) for number, problem in enumerate(problems)),
         "problem_choice": _problem_choice(problems),
-        "results": _table(group_table(groups), "results", [style_key(group.first) for group in groups])
+        "results": html_table(group_table(groups), "results", [style_key(group.first) for group in groups])
         + f"<details><summary>Every cell ({len(results)})</summary>"
-        + _table(cell_table(results), "cells", [style_key(result) for result in results])
+        + html_table(cell_table(results), "cells", [style_key(result) for result in results])
         + "</details>",
         "ablations": _ablations(rows, looks),
         "failures": _failures(results),
@@ -68,28 +54,12 @@ def page(
         "method": _METHOD if curves else "",
         "files": _files(files, notes),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _file("template.html"))
+    return document("template.html", _SCRIPTS, looks, parts)
 
 
 _METHOD = """<section id="method" aria-labelledby="method-title"><h2 id="method-title">Method</h2>
 <p class="lead">Counted and drawn, not trained.</p>
 <div id="method-charts" class="small-charts"></div></section>"""
-
-
-def _file(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    """How a policy names the one script or style that may be used."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _series_css(looks: Mapping[str, Style]) -> str:
-    return "".join(
-        f".series-{number} {{ color: light-dark({look.light}, {look.dark}); }}\n"
-        for number, look in enumerate(looks.values())
-    )
 
 
 def _subtitle(results: Sequence[Result], problems: Sequence[Problem]) -> str:
@@ -123,42 +93,6 @@ def _problem_choice(problems: Sequence[Problem]) -> str:
     return f"<label class='choice'>Network and data <select id='problem'>{options}</select></label>"
 
 
-def _table(table: ReportTable, name: str, keys: Sequence[str] | None = None, bars: Sequence[str] = ()) -> str:
-    """A table whose columns sort by a click; `keys` let the legend filter rows, `bars` end them."""
-    heads = "".join(
-        f"<th scope='col' aria-sort='none'{_aligned(column)}><button type='button'>"
-        f"{escape(column.removeprefix('>'))}</button></th>"
-        for column in table.columns
-    ) + ("<th scope='col'>points of error</th>" if bars else "")
-    body = "".join(
-        f"<tr{_key(keys, number)}>"
-        + "".join(
-            f"<td{_aligned(column)}{_value(entry)}>{escape(entry.text)}</td>"
-            for column, entry in zip(table.columns, row, strict=True)
-        )
-        + (f"<td>{bars[number]}</td>" if bars else "")
-        + "</tr>"
-        for number, row in enumerate(table.rows)
-    )
-    return (
-        f"<div class='scroll' role='region' tabindex='0' aria-label='{escape(table.title)}'>"
-        f"<table class='sortable' id='table-{name}'><caption>{escape(table.title)}</caption>"
-        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _aligned(column: str) -> str:
-    return " class='number'" if column.startswith(">") else ""
-
-
-def _key(keys: Sequence[str] | None, number: int) -> str:
-    return f" data-key='{escape(keys[number])}'" if keys else ""
-
-
-def _value(entry: Entry) -> str:
-    return "" if entry.value is None else f" data-value='{entry.value!r}'"
-
-
 def _ablations(rows: Sequence[Ablation], looks: Mapping[str, Style]) -> str:
     if not rows:
         return ""
@@ -168,11 +102,11 @@ def _ablations(rows: Sequence[Ablation], looks: Mapping[str, Style]) -> str:
     made = ""
     for number, factor in enumerate(dict.fromkeys(row.factor for row in rows)):
         mine = [row for row in rows if row.factor == factor]
-        made += _table(
+        made += html_table(
             ablation_table(factor, mine),
             f"ablation-{number}",
             None,
-            [_bar(row, largest, keys.index(row.structure)) for row in mine],
+            {"points of error": [_bar(row, largest, keys.index(row.structure)) for row in mine]},
         )
     return (
         "<section id='ablations' aria-labelledby='ablations-title'><h2 id='ablations-title'>Ablations</h2>"
@@ -207,7 +141,7 @@ def _failures(results: Sequence[Result]) -> str:
     return (
         "<section id='failures' aria-labelledby='failures-title'>"
         f"<h2 id='failures-title'>Failures <span class='count'>{len(table.rows)}</span></h2>"
-        f"{_table(table, 'failures')}</section>"
+        f"{html_table(table, 'failures')}</section>"
     )
 
 
@@ -218,7 +152,7 @@ def _published(problem: Problem, groups: Sequence[Group], number: int) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in published_notes(problem.network, problem.data))
     return (
         f"<section class='published'><h2>{escape(table.title)}</h2>"
-        f"{_table(table, f'published-{number}')}<ul class='notes'>{notes}</ul></section>"
+        f"{html_table(table, f'published-{number}')}<ul class='notes'>{notes}</ul></section>"
     )
 
 

@@ -1,0 +1,181 @@
+"""Recovery: a fitted student is trained on with the original as its teacher; no labels are needed."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.data.sampler import Sampler
+from understudy.fitting.inputs import read_batches
+from understudy.students.file import load
+
+from .job import Batch, BatchSource, Job, as_batches
+from .loop import Fitted, fit
+from .recipe import Recipe
+from .run import Run
+from .trainer import Progress, Trainer
+
+# Chosen by measurement: see docs/compress.md.
+SETTINGS = Recipe(
+    name="recover",
+    epochs=1,
+    distillation=1.0,
+    distance="outputs",
+    optimiser="adamw",
+    learning_rate=1e-3,
+    schedule="one_cycle",
+    weight_decay=1e-2,
+)
+_TRIALS = 6  # steps by which the time of one is told; the first does not count
+
+
+def recover(
+    student: nn.Module,
+    teacher: nn.Module,
+    data: BatchSource | Iterable[Any] | Tensor,
+    *,
+    epochs: int | None = None,
+    seconds: float | None = None,
+    test: BatchSource | Iterable[Batch] | None = None,
+    settings: Mapping[str, Any] | Recipe | None = None,
+    out: str | Path | None = None,
+    report: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Progress, int, float], None] = lambda *_: None,
+) -> Fitted:
+    """Train a copy of a fitted `student` to give what the `teacher` gives; `.network` of what is returned.
+
+    `data` are inputs without labels, or with labels that are not looked at: a tensor, which is shuffled, a
+    list or a DataLoader of tensors, pairs or dictionaries, or batches of a DataSet. Either so many `epochs`
+    of them, or about so many `seconds`: the time of a step is measured, and the rate falls to nothing by the
+    last. `settings` change the recipe, by default `SETTINGS`. With `out`, a folder, a run that was killed
+    goes on there; `test` batches have labels, and are tried after every epoch.
+
+    >>> import torch, understudy as us
+    >>> from understudy.train import recover
+    >>> model, images = us.create_model("wrn_10_1"), torch.randn(16, 3, 8, 8)
+    >>> student = us.compress(model, ratio=0.5, data=images)
+    >>> type(recover(student, model, images, epochs=1).network).__name__
+    'WideResNet'
+    """
+    if (epochs is None) == (seconds is None):
+        raise ValueError(f"give either epochs or seconds; got {epochs} and {seconds}")
+    if seconds is not None and out is not None:
+        raise ValueError("a run in a folder goes on, and so it needs epochs: seconds are for one without")
+    recipe = settings if isinstance(settings, Recipe) else SETTINGS.replaced(settings or {})
+    if epochs is not None:
+        recipe = dataclasses.replace(recipe, epochs=epochs)
+    batches = _batches(data, recipe)
+    copied = copy.deepcopy(student)
+    job = Job(copied, batches, teacher, test_batches=test, settings=recipe)
+    if seconds is not None:
+        with torch.random.fork_rng(devices=[]):
+            steps = _steps_within(seconds, job)
+        report(f"{steps} steps in about {seconds:g} s")
+        whole = _Steps(as_batches(batches, job.place), steps)
+        job = dataclasses.replace(job, batches=whole, settings=dataclasses.replace(recipe, epochs=1))
+    # A run is the same where teacher and plan are; the weights that it began with are in its checkpoints.
+    run = None if out is None else Run(Path(out), recipe, job.identity)
+    if run is not None and run.has_finished():
+        report(f"{run.folder} has finished already")
+        return Fitted(load(run.model_file, teacher), tuple(run.metrics()), run.outcome())
+    with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's random numbers are left alone
+        return fit(job, run, report=report, watch=watch)
+
+
+def _batches(data: BatchSource | Iterable[Any] | Tensor, recipe: Recipe) -> BatchSource | Iterable[Batch]:
+    if isinstance(data, BatchSource):
+        return data
+    if isinstance(data, Tensor):
+        return _Shuffled(data, recipe)
+    if isinstance(data, Iterator) or not isinstance(data, Sized):
+        data = list(data)
+    if not len(data):
+        raise ValueError("the data hold no batch")
+    return _Pairs(data)
+
+
+class _Pairs:
+    """Whatever a loader yields as (inputs, targets); inputs without labels have targets that say nothing."""
+
+    def __init__(self, data: Iterable[Any]) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        assert isinstance(self.data, Sized)
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for item in self.data:
+            batch = read_batches([item], 2**62)[0]
+            yield batch.inputs, _targets(batch.size) if batch.labels is None else batch.labels
+
+
+class _Shuffled:
+    """Samples in another order every epoch, which follows from the seed."""
+
+    def __init__(self, inputs: Tensor, recipe: Recipe) -> None:
+        self.inputs = inputs
+        self.sampler = Sampler(len(inputs), min(recipe.batch_size, len(inputs)), recipe.seed)
+
+    def __len__(self) -> int:
+        return self.sampler.steps
+
+    def size(self, step: int) -> int:
+        return self.sampler.size(step)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        order = self.sampler.order(epoch).to(self.inputs.device)
+        for step in self.sampler.remaining(epoch, start):
+            yield self.inputs[order[self.sampler.rows(step)]], _targets(self.sampler.size(step))
+
+
+class _Steps:
+    """So many steps as one epoch, over as many epochs of a source as that takes."""
+
+    def __init__(self, source: BatchSource, steps: int) -> None:
+        self.source, self.steps = source, steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def size(self, step: int) -> int:
+        return self.source.size(step % len(self.source))
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:  # noqa: ARG002 there is only one
+        first, skipped = divmod(start, len(self.source))
+        parts = (
+            self.source.epoch(number, start=skipped if number == first else 0)
+            for number in itertools.count(first)
+        )
+        return itertools.islice(itertools.chain.from_iterable(parts), self.steps - start)
+
+
+def _targets(size: int) -> Tensor:
+    """Of samples without labels: numbers, so that nobody takes them for classes."""
+    return torch.zeros(size)
+
+
+def _steps_within(seconds: float, job: Job) -> int:
+    """How many steps a time allows, by trying a few with a copy; one at least."""
+    if seconds <= 0:
+        raise ValueError(f"{seconds:g} seconds is not above 0")
+    tried = dataclasses.replace(job, model=copy.deepcopy(job.model), test_batches=None)
+    source = _Steps(as_batches(job.batches, job.place), _TRIALS)
+    trainer = Trainer(tried, _TRIALS)
+    trainer.begin(0)
+    progress, times = Progress(), []
+    started = time.monotonic()
+    for x, y in source.epoch(0):
+        trainer.step(x, y, 1.0, progress)
+        times.append(time.monotonic())
+    trainer.close()
+    left = seconds - (times[-1] - started)
+    return max(1, int(left * (len(times) - 1) / max(times[-1] - times[0], 1e-9)))

@@ -1,0 +1,319 @@
+"""The command that compresses: its folder, its curve, recovery that goes on, and one line for bad input."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_training import assert_refused
+
+import understudy as us
+from command import Run
+from understudy import data
+from understudy.compressions import Compressed
+from understudy.data import found
+from understudy.experiments import quality
+from understudy.experiments.tradeoff import Tradeoff
+from understudy.train.trainer import Trainer
+
+FILE = """
+import math
+import torch
+from torch import nn
+import understudy as us
+
+class Small(nn.Module):
+    def __init__(self, first=8):
+        super().__init__()
+        self.first, self.hidden, self.more = nn.Linear(first, 24), nn.Linear(24, 24), nn.Linear(24, 24)
+        self.never, self.last = nn.Linear(24, 24), nn.Linear(24, 4)
+    def forward(self, x):
+        return self.last(torch.relu(self.more(torch.relu(self.hidden(torch.relu(self.first(x)))))))
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Small()
+
+def broken():
+    made = network()
+    with torch.no_grad():
+        made.hidden.weight.fill_(math.nan)
+    return made
+
+def student():
+    made = network()
+    return us.substitute(made, us.plan(made, "low_rank", ratio=0.6))
+
+def batches():
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(16, 8, generator=generator) for _ in range(16)]
+
+def labelled():
+    return [(x, network()(x).argmax(1)) for x in batches()]
+
+def few():
+    return batches()[:2]
+
+def wide():
+    return [torch.randn(4, 9) for _ in range(4)]
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 16)
+        self.first, self.hidden, self.last = nn.Linear(16, 24), nn.Linear(24, 24), nn.Linear(24, 16)
+    def forward(self, input_ids, attention_mask):
+        x = torch.relu(self.first(self.table(input_ids)))
+        return {"last_hidden_state": self.last(torch.relu(self.hidden(x)))}
+
+def words():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Words()
+
+def texts():
+    generator = torch.Generator().manual_seed(0)
+    ids = [torch.randint(0, 20, (8, 6), generator=generator) for _ in range(8)]
+    return [{"input_ids": x, "attention_mask": torch.ones_like(x).tril(2)} for x in ids]
+
+def nothing():
+    return []
+
+def number():
+    return 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rounds of the clock, and 100 of the 500 digits that are kept for testing."""
+    monkeypatch.setattr(quality, "_ROUNDS", 1)
+    load = data.load
+    monkeypatch.setattr(found, "load", lambda *a, **k: load(*a, **k).take(train=256, test=100))
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network for digits, trained for a moment."""
+    digits = data.load("digits").take(train=640)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = us.create_model("wrn_10_1")
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for x, y in digits.train_batches(64, seed=0).epoch(0):
+        optimiser.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    path = tmp_path_factory.mktemp("weights") / "digits.safetensors"
+    us.save(model.eval(), path)
+    return path
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(FILE)
+    return tmp_path / "mine.py"
+
+
+def executed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the code of the card leaves, run in the folder."""
+    match = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert match is not None
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    exec(match[1], names)
+    return names
+
+
+def test_one_student_and_all_that_is_to_know_of_it(
+    run: Run, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "small"
+    done = run("compress", "wrn_10_1", "--weights", weights, "--ratio", 0.5, "--data", "digits", "--out", out)
+    assert done.code == 0, done.err
+    assert "low_rank-50" in done.out
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md", "compress.json", "index.html", "plan.json", "student.safetensors",
+    ]  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == ["small"]
+    result = Compressed.load(out)
+    (student,) = result.students
+    assert student.costs.params <= 0.5 * result.original.params == 0.5 * 77_850
+    assert student.costs.bytes == (out / "student.safetensors").stat().st_size
+    assert result.measure == "accuracy"
+    assert result.quality.samples == 100
+    assert result.quality.agreement == 100
+    assert (student.quality.agreement or 0) > 90
+    assert {one.path for one in result.skipped} == {"stem", "head"}
+    assert len(student.layers) == result.calibration.layers == 8
+    assert all(layer.error is not None and layer.error < 0.5 for layer in student.layers)
+    assert student.steps[0].name == "fitted to the weights alone"
+    names = executed(out, monkeypatch)
+    assert names["outputs"].shape == (1, 10)
+    assert us.Plan.load(out / "plan.json").params == student.costs.params
+    page = (out / "index.html").read_text(encoding="utf-8")
+    assert "stage1.0.conv1" in page
+    again = run(
+        "compress", "wrn_10_1", "--weights", weights, "--ratio", 0.5, "--data", "digits", "--out", out
+    )
+    assert_refused(again, "is not empty", "--force")
+    forced = ["--ratio", 0.6, "--data", "digits", "--out", out, "--force", "--samples", 64]
+    assert run("compress", "wrn_10_1", "--weights", weights, *forced).code == 0
+    assert Compressed.load(out).students[0].name == "low_rank-60"
+
+
+def test_a_curve_without_labels_says_how_much_students_agree(
+    run: Run, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "curve"
+    arguments = [
+        "--data",
+        f"{mine}:batches",
+        "--ratios",
+        "0.8,60%,0.001",
+        "--transform",
+        "low_rank,hashed,auto",
+    ]
+    done = run("compress", f"{mine}:network", *arguments, "--out", out)
+    assert done.code == 0, done.err
+    result = Compressed.load(out)
+    assert [student.folder for student in result.students] == [
+        "low_rank-80", "low_rank-60", "hashed-80", "hashed-60", "auto-80", "auto-60",
+    ]  # fmt: skip
+    assert [one.name for one in result.refused] == ["low_rank-0.1", "hashed-0.1", "auto-0.1"]
+    assert result.measure == "agreement"
+    assert result.quality.accuracy is None
+    assert result.calibration.idle == ("never",)
+    assert "never never ran on the data: fitted plainly" in done.out
+    assert all((out / student.folder / "student.safetensors").is_file() for student in result.students)
+    assert executed(out, monkeypatch)["student"](torch.zeros(1, 8)).shape == (1, 4)
+
+
+def test_labels_of_a_factory_count(run: Run, mine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    done = run("compress", f"{mine}:network", "--data", f"{mine}:labelled", "--bytes", "8kB", "--out", out)
+    assert done.code == 0, done.err
+    result = Compressed.load(out)
+    assert result.quality.accuracy == 100
+    assert (out / "student.safetensors").stat().st_size <= 8_000 < result.original.bytes
+
+
+def test_a_network_for_text_is_held_against_its_own_vectors(run: Run, mine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    arguments = ["--data", f"{mine}:texts", "--ratio", 0.8, "--recover", 2, "--test-samples", 5, "--out", out]
+    done = run("compress", f"{mine}:words", *arguments)
+    assert done.code == 0, done.err
+    result = Compressed.load(out)
+    assert result.measure == "cosine"
+    assert result.quality.samples == 5
+    assert result.students[0].final.cosine > 0.9
+    assert "import torch" not in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_killed_recovery_goes_on_and_ends_the_same(
+    run: Run, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["compress", f"{mine}:network", "--data", f"{mine}:batches", "--ratio", 0.6, "--recover", 3]
+    arguments += ["--set", "checkpoint_seconds=0", "--out"]
+    assert run(*arguments, tmp_path / "whole").code == 0
+    out = tmp_path / "small"
+    steps: list[int] = []
+    take = Trainer.step
+
+    def stopping(self: Any, *given: Any) -> float:
+        steps.append(1)
+        if len(steps) == 20:
+            raise KeyboardInterrupt
+        return take(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", stopping)
+        stopped = run(*arguments, out)
+    assert stopped.code == 130
+    assert "the same command goes on" in stopped.err
+    assert not out.exists()
+    other = run(*arguments, out, "--samples", 32)
+    assert_refused(other, "small.part is left of another compression with another settings")
+    with monkeypatch.context() as patch:  # no student is made twice
+        patch.setattr(Tradeoff, "student", None)
+        done = run(*arguments, out)
+    assert done.code == 0, done.err
+    assert "going on from step 19" in done.err
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"mine.py", "small", "whole"}
+    (whole,), (student,) = (Compressed.load(folder).students for folder in (tmp_path / "whole", out))
+    assert student.recovery is not None
+    assert whole.recovery is not None
+    assert student.recovery.epochs == 3
+    assert student.recovery.quality == whole.recovery.quality
+    assert student.final.cosine > student.quality.cosine
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md", "compress.json", "index.html", "plan.json", "student.safetensors",
+    ]  # fmt: skip
+    names = ["student.safetensors", "plan.json"]
+    assert [(out / name).read_bytes() for name in names] == [
+        (tmp_path / "whole" / name).read_bytes() for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"--data": None}, ("give inputs to look at: --data",)),
+        ({"--data": "nowhere"}, ("no data 'nowhere'", "package.module:factory")),
+        ({"--data": "mine.py:nothing"}, ("gave 0 batches",)),
+        ({"--data": "mine.py:number"}, ("gave a int: neither a DataSet nor batches",)),
+        ({"--data": "mine.py:absent"}, ("mine.py:absent", "does not exist")),
+        ({"--data": "mine.py:wide"}, ("Small cannot run on an example of shape [(1, 9)]",)),
+        ({"model": "mine.py:broken"}, ("the input of 'more' holds NaN or infinity",)),
+        ({"model": "mine.py:student"}, ("Small holds stand-ins already",)),
+        ({"model": "wrn_10_1"}, ("wrn_10_1 comes without weights",)),
+        ({"model": "wrn_10_1", "--weights": "mine.py"}, ("mine.py is not a whole safetensors file",)),
+        ({"model": "wrn_10_1", "--weights": "gone.pt"}, ("no file of weights 'gone.pt'",)),
+        ({"--ratio": "0.001"}, ("below",)),
+        ({"--ratio": "2"}, ("ratio '2' is not in 0..1",)),
+        ({"--ratio": None}, ("give one of --ratios, --ratio, --params, --mult-adds, --bytes; got none",)),
+        ({"--ratio": None, "--ratios": "0.9,x"}, ("--ratios 'x' is not a number such as 0.3 or 30%",)),
+        ({"--ratios": "0.9"}, ("--ratios is a budget already",)),
+        ({"--transform": "low_rnk"}, ("low_rnk", "low_rank")),
+        ({"--set": "epochs=3"}, ("--set epochs is not for compress",)),
+        ({"--set": "rate=3"}, ("no setting 'rate'",)),
+        ({"--out": None}, ("give a folder for the student: --out",)),
+        ({"--out": "taken"}, ("taken is not empty",)),
+        ({"--out": "no/where"}, ("no folder no to make where in",)),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    changes: dict[str, str | None],
+    words: tuple[str, ...],
+    run: Run,
+    mine: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    shutil.copy(mine, tmp_path / "taken" / "file.py")
+    arguments: dict[str, str | None] = {
+        "model": "mine.py:network",
+        "--data": "mine.py:batches",
+        "--ratio": "0.6",
+        "--out": "small",
+        **changes,
+    }
+    flags = [part for name, value in arguments.items() if value and name != "model" for part in (name, value)]
+    assert_refused(run("compress", str(arguments["model"]), *flags), *words)
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"mine.py", "taken"}
+
+
+def test_few_samples_are_said(run: Run, mine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    done = run("compress", f"{mine}:network", "--data", f"{mine}:few", "--ratio", 0.7, "--out", out)
+    assert done.code == 0, done.err
+    assert "hidden saw fewer vectors than it has dimensions: regularised" in done.out
+    assert Compressed.load(out).calibration.short == ("hidden", "more")

@@ -1,0 +1,119 @@
+"""Recovery: a student comes nearer to its original, without a label, and the original stays as it is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import understudy as us
+from snapshots import snapshot
+from understudy.distil.distillation import output_loss
+from understudy.train import recover
+
+
+class Small(nn.Module):
+    """Three layers and a batch norm; a dictionary may hold its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(8, 24), nn.BatchNorm1d(24)
+        self.hidden, self.last = nn.Linear(24, 24), nn.Linear(24, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.last(torch.relu(self.hidden(torch.relu(self.norm(self.first(x))))))
+        return y
+
+
+def inputs(count: int = 256, seed: int = 0) -> Tensor:
+    return torch.randn(count, 8, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Small().eval()
+
+
+@pytest.fixture
+def student(model: nn.Module) -> nn.Module:
+    return us.compress(model, ratio=0.65, data=inputs(64)).eval()
+
+
+@torch.no_grad()
+def error(student: nn.Module, model: nn.Module) -> float:
+    x = inputs(seed=1)
+    return float(output_loss(student.eval()(x), model(x)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        inputs(),
+        list(inputs().split(32)),
+        [(x, torch.zeros(32, dtype=torch.long)) for x in inputs().split(32)],
+        [{"x": x, "labels": torch.zeros(32)} for x in inputs().split(32)],
+        iter(inputs().split(32)),
+    ],
+    ids=["tensor", "batches", "pairs", "dictionaries", "iterator"],
+)
+def test_a_student_comes_nearer_to_its_original_without_labels(
+    data: Any, model: nn.Module, student: nn.Module
+) -> None:
+    before = snapshot(model), snapshot(student)
+    settings = {"batch_size": 32, "learning_rate": 3e-3}
+    done = recover(student, model, data, epochs=12, settings=settings)
+    assert error(done.network, model) < 0.7 * error(student, model)
+    assert (snapshot(model), snapshot(student)) == before
+    assert len(done.epochs) == 12
+
+
+def test_seconds_are_a_limit(model: nn.Module, student: nn.Module) -> None:
+    said: list[str] = []
+    started = time.monotonic()
+    done = recover(student, model, inputs(), seconds=0.5, settings={"batch_size": 32}, report=said.append)
+    assert time.monotonic() - started < 10
+    assert done.epochs[0].step > 1
+    assert said[0] == f"{done.epochs[0].step} steps in about 0.5 s"
+
+
+def test_a_run_that_has_finished_is_not_repeated(
+    model: nn.Module, student: nn.Module, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    done = recover(student, model, inputs(64), epochs=1, out=tmp_path / "run")
+    again = recover(student, model, inputs(64), epochs=1, out=tmp_path / "run", report=said.append)
+    assert said == [f"{tmp_path / 'run'} has finished already"]
+    torch.testing.assert_close(again.network.state_dict(), done.network.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("limits", "data", "words"),
+    [
+        ({}, inputs(8), "give either epochs or seconds; got None and None"),
+        ({"epochs": 1, "seconds": 3}, inputs(8), "give either epochs or seconds"),
+        ({"seconds": -1}, inputs(8), "-1 seconds is not above 0"),
+        ({"seconds": 1, "out": "run"}, inputs(8), "seconds are for one without"),
+        ({"epochs": 1}, [], "the data hold no batch"),
+        ({"epochs": 1, "settings": {"rate": 1}}, inputs(8), "no setting 'rate'"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    limits: dict[str, Any], data: Any, words: str, model: nn.Module, student: nn.Module
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        recover(student, model, data, **limits)
+
+
+def test_the_share_of_the_outputs_that_is_lost() -> None:
+    wanted = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    assert float(output_loss(wanted, wanted)) == 0
+    assert float(output_loss(torch.zeros(2, 2), wanted)) == 1
+    assert float(output_loss(torch.ones(2, 2), torch.zeros(2, 2))) == 4
+    with pytest.raises(ValueError, match=r"the student gives \(2, 3\), the teacher \(2, 2\)"):
+        output_loss(torch.zeros(2, 3), wanted)

@@ -37,7 +37,6 @@ class LowRankSparse(Transform):
     name = "low_rank_sparse"
     knob_name = "rank"
     descends = True
-    keeps_much = True  # the input once more for every entry of a row
     v: nn.Parameter  # (r, in)
     u: nn.Parameter  # (out, r)
     values: nn.Parameter  # (out·e,)
@@ -182,18 +181,45 @@ class _Sum(NamedTuple):
     places: Tensor  # (out·e,)
 
     def rows(self, x: Tensor) -> Tensor:
-        """The entries of a row of S are the last axis."""
+        """Vectors as rows: one position each."""
         low = self.u.rows(self.v.rows(x))
-        gathered = x.index_select(1, self.places) * self.values
-        return low + gathered.reshape(-1, self.u.weight.shape[0], self._entries).sum(2).to(low.dtype)
+        return low + self._gathered(x[:, :, None])[:, :, 0].to(low.dtype)
 
     def columns(self, x: Tensor) -> Tensor:
-        """They are the axis before the positions."""
+        """Vectors as columns."""
         low = self.u.columns(self.v.columns(x))
-        gathered = x.index_select(1, self.places) * self.values[:, None]
-        batch, out_features, positions = low.shape
-        return low + gathered.reshape(batch, out_features, self._entries, positions).sum(2).to(low.dtype)
+        return low + self._gathered(x).to(low.dtype)
 
-    @property
-    def _entries(self) -> int:
-        return len(self.values) // self.u.weight.shape[0]
+    def _gathered(self, x: Tensor) -> Tensor:
+        shape = (self.u.weight.shape[0], -1)
+        made: Tensor = _Gathered.apply(  # type: ignore[no-untyped-call]
+            x, self.values.reshape(shape), self.places.reshape(shape)
+        )
+        return made
+
+
+class _Gathered(torch.autograd.Function):
+    """S x on (batch, in, positions), one entry of every row at a time: only the input is kept."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, values: Tensor, places: Tensor) -> Tensor:
+        out = x.index_select(1, places[:, 0]) * values[:, :1]
+        for value, place in zip(values.T[1:], places.T[1:], strict=True):
+            out = out + x.index_select(1, place) * value[:, None]
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, values, places = ctx.saved_tensors
+        (gradient,) = gradients
+        of_x, of_values = torch.zeros_like(x), []
+        for value, place in zip(values.T, places.T, strict=True):
+            of_values.append((gradient * x.index_select(1, place)).sum((0, 2)))
+            of_x = of_x.index_add(1, place, (gradient * value[:, None]).to(x.dtype))
+        return of_x, torch.stack(of_values, dim=1).to(values.dtype), None

@@ -1,11 +1,10 @@
-"""Trained networks compressed without any training: accuracy of what `us.compress` makes, beside a plain fit.
+"""Trained networks compressed without any training, and after a while with the original as teacher.
 
-    python benchmarks/compress.py WEIGHTS DATA --write
+    python benchmarks/compress.py --weights DIR --cifar DIR --imagenet DIR --texts DIR --write
 
-WEIGHTS holds resnet20_cifar10.safetensors, resnet56_cifar10.safetensors and wrn_16_2_cifar10.safetensors,
-DATA the binary files of CIFAR-10. 1,024 training images are looked at without their labels, an eighth of them
-only to decide; accuracy is on all images of the test file. Every cell is written as it ends: the same command
-goes on.
+1,024 inputs are looked at without labels (1,000 of EfficientNet), an eighth of them only to decide; scores
+are on data that nobody has seen. Every cell is written as it ends: the same command goes on. `subjects.py` says
+what the folders hold, `peers.py` what others do. `--only NAME` takes the cells of one network.
 """
 
 from __future__ import annotations
@@ -18,103 +17,172 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
 import understudy as us
 from measure import RESULTS, write
+from peers import narrower, pruned
+from subjects import Folders, Subject, cifar_images, make
 from understudy._util.text_tables import table
+from understudy.train import recover
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-WIDE = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-BEST = ("low_rank", "tensor_train")
-CELLS = [
-    *[("resnet20", family, ratio) for family in BEST for ratio in (0.83, 0.7, 0.59, 0.5)],
-    *[("resnet56", family, ratio) for family in BEST for ratio in (0.7, 0.5)],
-    *[("wrn_16_2", family, ratio) for family in BEST for ratio in (0.5, 0.3)],
-    *[("resnet20", family, 0.5) for family in ("tucker", "hashed", "shuffle", "acdc")],
-]
-SAMPLES = 1024
+CIFAR = ("resnet20", "resnet56", "wrn_16_2")
+RATIOS = (0.9, 0.83, 0.7, 0.59, 0.5, 0.3)
+RECOVERY = 300.0  # seconds
 
 
-def read_images(file: Path, network: str, count: int | None = None) -> tuple[Tensor, Tensor]:
-    records = np.fromfile(file, dtype=np.uint8).reshape(-1, 3073)[:count]
-    mean, std = (torch.tensor(values)[:, None, None] for values in (WIDE if "wrn" in network else IMAGENET))
-    images = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()).float() / 255
-    return (images - mean) / std, torch.from_numpy(records[:, 0].copy()).long()
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A network, how it is made small, and how small."""
+
+    network: str
+    method: str  # a transform, "auto", or a peer
+    share: float
+    metric: str = "params"
+    seconds: float = 0.0  # of recovery
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a result is found by."""
+        return dataclasses.astuple(self)
 
 
-class Original:
-    """A trained network, its data, and what it sees: looked at once for all cells."""
+def cells() -> list[Cell]:
+    """All of them, the most telling first."""
+    names = [name for name in us.list_transforms() if name != "dense"]
+    first = ["auto", "tensor_train", "pivoted", "low_rank"]
+    wanted = {"resnet20": (0.83, 0.7, 0.59, 0.5), "resnet56": (0.7, 0.5), "wrn_16_2": (0.5, 0.3)}
+    found = [
+        Cell(network, method, share) for method in first for network in CIFAR for share in wanted[network]
+    ]
+    found += [
+        Cell("minilm", method, share)
+        for method in ("pivoted", "low_rank", "auto")
+        for share in (0.9, 0.8, 0.7, 0.5)
+    ]
+    found += [
+        Cell("efficientnet_lite0", method, share)
+        for method in ("pivoted", "low_rank", "auto")
+        for share in (0.95, 0.9, 0.8, 0.7)
+    ]
+    taught = [("resnet56", 0.5), ("wrn_16_2", 0.5), ("wrn_16_2", 0.3)]
+    found += [
+        Cell(network, method, share, seconds=RECOVERY)
+        for network, share in taught
+        for method in ("auto", "torch_pruning", "plain")
+    ]
+    found += [Cell("wrn_16_2", "narrower", share, seconds=RECOVERY) for share in (0.5, 0.3)]
+    found += [Cell(network, method, 0.5, "mult_adds") for method in ("auto", "pivoted") for network in CIFAR]
+    found += [Cell(network, name, 0.5) for name in names for network in CIFAR]
+    found += [
+        Cell(network, name, share) for name in ("auto", *names) for network in CIFAR for share in RATIOS
+    ]
+    return list(dict.fromkeys(found))
 
-    def __init__(self, network: str, weights: Path, data: Path) -> None:
-        self.model = us.create_model(network).eval()
-        us.load_weights(self.model, weights / f"{network}_cifar10.safetensors")
-        self.seen = read_images(data / "data_batch_1.bin", network, SAMPLES)[0].split(128)
-        self.images, self.labels = read_images(data / "test_batch.bin", network)
-        self.accuracy = self.measured(self.model)
-        self.calibration: us.Calibration | None = None
 
-    @torch.no_grad()
-    def measured(self, model: nn.Module) -> float:
-        answers = torch.cat([model.eval()(part).argmax(1) for part in self.images.split(500)])
-        return round(100 * float((answers == self.labels).float().mean()), 2)
+class Bench:
+    """Subjects, made once each, and how a cell is measured."""
 
-    def cell(self, family: str, ratio: float) -> dict[str, Any]:
+    def __init__(self, folders: Folders) -> None:
+        self.folders = folders
+        self.subject = functools.cache(lambda name: make(name, folders))
+
+    def measured(self, cell: Cell) -> dict[str, Any]:
+        """One cell: its score before and after."""
+        subject = self.subject(cell.network)
         started = time.monotonic()
-        done = us.compression(
-            self.model, family, ratio=ratio, data=self.seen, samples=SAMPLES, calibration=self.calibration
-        )
+        student, told = self._made(cell, subject)
         seconds = time.monotonic() - started
-        self.calibration = done.calibration
-        plain = us.substitute(self.model, us.plan(self.model, family, ratio=ratio, spatial="unfolded"))
+        found = {"score": subject.score(us.merge(student)), "seconds": round(seconds, 1), **told}
+        if cell.seconds:
+            fitted = recover(student, subject.model, self._training(subject), seconds=cell.seconds)
+            found["recovered"] = subject.score(us.merge(fitted.network))
         return {
-            "transform": family,
-            "ratio": ratio,
-            "params": done.plan.params,
-            "dense_params": done.plan.dense_params,
-            "dense_accuracy": self.accuracy,
-            "plain_accuracy": self.measured(us.merge(plain)),
-            "accuracy": self.measured(us.merge(done.student)),
-            "images": len(self.labels),
-            "samples": SAMPLES,
-            "steps": [dataclasses.asdict(step) for step in done.steps],
-            "seconds": round(seconds, 1),
+            **dataclasses.asdict(cell),
+            "params": sum(parameter.numel() for parameter in student.parameters()),
+            "dense_params": sum(parameter.numel() for parameter in subject.model.parameters()),
+            "dense": subject.dense,
+            **found,
         }
+
+    def _made(self, cell: Cell, subject: Subject) -> tuple[nn.Module, dict[str, Any]]:
+        """The student, and what is to be told of it."""
+        params = subject.params(cell.share)
+        if cell.method == "torch_pruning":
+            return pruned(subject.model, subject.example, params), {}
+        if cell.method == "narrower":
+            return narrower(cell.network, params), {}
+        if cell.method == "plain":
+            return us.substitute(
+                subject.model, us.plan(subject.model, "low_rank", params=params, spatial="unfolded")
+            ), {}
+        mult_adds = int(cell.share * us.cost(subject.model, subject.example).mult_adds)
+        budget = {"params": params} if cell.metric == "params" else {"mult_adds": mult_adds}
+        done = subject.compressed(cell.method, **budget)
+        told: dict[str, Any] = {"steps": [dataclasses.asdict(step) for step in done.steps]}
+        if cell.method != "auto" and cell.metric == "params":
+            plan = us.plan(
+                subject.model, cell.method, params=params, include=subject.include, spatial="unfolded"
+            )
+            told["plain"] = subject.score(us.merge(us.substitute(subject.model, plan)))
+        told["transforms"] = list(done.plan.transforms)
+        return done.student, told
+
+    def _training(self, subject: Subject) -> torch.Tensor:
+        """All training images, without their labels."""
+        files = sorted(self.folders.cifar.glob("data_batch_*.bin"))
+        return torch.cat([cifar_images(file, subject.name)[0] for file in files])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Accuracy of compressed networks before any training.")
-    parser.add_argument("weights", type=Path)
-    parser.add_argument("data", type=Path)
+    parser = argparse.ArgumentParser(description="Scores of compressed networks, before and after recovery.")
+    for name in ("weights", "cifar", "imagenet", "texts"):
+        parser.add_argument(f"--{name}", type=Path, default=Path(name))
+    parser.add_argument("--only", help="the cells of one network")
+    parser.add_argument("--limit", type=float, default=120, help="minutes after which no cell is begun")
     parser.add_argument("--write", action="store_true", help="save to benchmarks/results/compress.json")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
+    bench = Bench(Folders(given.weights, given.cifar, given.imagenet, given.texts))
     file = RESULTS / "compress.json"
-    cells: list[dict[str, Any]] = json.loads(file.read_text())["cells"] if file.exists() else []
-    held = {(cell["network"], cell["transform"], cell["ratio"]) for cell in cells}
-    original = functools.cache(lambda network: Original(network, arguments.weights, arguments.data))
-    for network, family, ratio in CELLS:
-        if (network, family, ratio) not in held:
-            cells.append({"network": network, **original(network).cell(family, ratio)})
-            if arguments.write:
-                write("compress", {"cells": cells})
-            print(cells[-1], flush=True)
-    rows = [
-        (
-            cell["network"],
-            cell["transform"],
-            f"{100 * cell['params'] / cell['dense_params']:.1f} %",
-            f"{cell['dense_accuracy']:.2f}",
-            f"{cell['plain_accuracy']:.2f}",
-            f"{cell['accuracy']:.2f}",
-            f"{cell['accuracy'] - cell['dense_accuracy']:+.2f}",
-        )
-        for cell in cells
+    done: list[dict[str, Any]] = json.loads(file.read_text())["cells"] if file.exists() else []
+    held = {tuple(cell[field.name] for field in dataclasses.fields(Cell)) for cell in done}
+    started = time.monotonic()
+    for cell in cells():
+        is_late = time.monotonic() - started > 60 * given.limit
+        if cell.key in held or is_late or (given.only and cell.network != given.only):
+            continue
+        try:
+            done.append(bench.measured(cell))
+        except us.BudgetError as error:
+            done.append({**dataclasses.asdict(cell), "refused": str(error)})
+        if given.write:
+            write("compress", {"cells": done})
+        print(done[-1], flush=True)
+    Console(width=130).print(summary(done))
+
+
+def summary(done: list[dict[str, Any]]) -> Any:
+    """A row for every cell that was measured."""
+    rows = []
+    for cell in done:
+        if "refused" not in cell:
+            score = next(iter(cell["score"]))
+            told = [cell.get(part, {}).get(score, "") for part in ("dense", "plain", "score", "recovered")]
+            kept = f"{100 * cell['params'] / cell['dense_params']:.1f} %"
+            rows.append((cell["network"], cell["method"], kept, cell["metric"], *map(str, told)))
+    heads = [
+        "network",
+        "method",
+        ">kept",
+        "budget",
+        ">before",
+        ">fit to the weights",
+        ">compressed",
+        ">recovered",
     ]
-    columns = ["network", "transform", ">kept", ">before", ">fit to the weights", ">compressed", ">points"]
-    Console(width=110).print(table(columns, rows))
+    return table(heads, rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+"""What others offer for the same parameters: channel pruning, and a narrower network from scratch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+import understudy as us
+
+
+def pruned(model: nn.Module, example: tuple[int, ...], params: int) -> nn.Module:
+    """Torch-Pruning 1.6: channels of least magnitude, over the whole network, down to so many parameters."""
+    import torch_pruning
+
+    def at(ratio: float) -> nn.Module:
+        made = copy.deepcopy(model).eval()
+        last = [module for module in made.modules() if isinstance(module, nn.Linear)][-1]
+        torch_pruning.pruner.MagnitudePruner(
+            made,
+            torch.randn(example),
+            importance=torch_pruning.importance.MagnitudeImportance(p=2),
+            global_pruning=True,
+            pruning_ratio=ratio,
+            ignored_layers=[last],
+        ).step()
+        return made
+
+    return least(at, params)
+
+
+def narrower(name: str, params: int) -> nn.Module:
+    """The same network with fewer channels, not trained yet."""
+    kind, depth, width = name.split("_")
+
+    def at(share: float) -> nn.Module:
+        return us.create_model(f"{kind}_{depth}_{int(width) * (1 - share):.3f}".rstrip("0").rstrip("."))
+
+    return least(at, params)
+
+
+def least(make: Callable[[float], nn.Module], params: int) -> nn.Module:
+    """The network of the least share taken away that has at most so many parameters, to a thousandth."""
+    low, high = 0.0, 0.999
+    found = make(high)
+    for _ in range(10):
+        middle = (low + high) / 2
+        made = make(middle)
+        if sum(parameter.numel() for parameter in made.parameters()) <= params:
+            found, high = made, middle
+        else:
+            low = middle
+    return found

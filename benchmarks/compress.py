@@ -3,8 +3,8 @@
     python benchmarks/compress.py --weights DIR --cifar DIR --imagenet DIR --texts DIR --write
 
 1,024 inputs are looked at without labels (1,000 of EfficientNet), an eighth of them only to decide; scores
-are on data that nobody has seen. Every cell is written as it ends: the same command goes on. `subjects.py` says
-what the folders hold, `peers.py` what others do. `--only NAME` takes the cells of one network.
+are on data that nobody has seen. Every cell is written as it ends: the same command goes on. `subjects.py`
+says what the folders hold, `peers.py` what others do. `--only NAME` takes the cells of one network.
 """
 
 from __future__ import annotations

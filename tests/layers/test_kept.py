@@ -193,3 +193,11 @@ def test_steps_that_are_kept_follow_parameters_bias_execution_and_shape(name: st
     taps = separable.depthwise.weight
     taps.data = taps.data * 2
     torch.testing.assert_close(infer(separable), fresh(separable), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["low_rank", "tensor_train"])
+def test_a_layer_that_keeps_compiles_as_one_graph(name: str) -> None:
+    layer = unfolded(name)
+    kept = infer(layer)
+    layer.compile(fullgraph=True, backend="eager")
+    torch.testing.assert_close(infer(layer), kept)

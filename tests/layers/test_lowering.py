@@ -107,7 +107,7 @@ def test_a_lowered_linear_layer_has_its_weight_and_bias_and_a_convolution_has_no
     assert layer.bias is not None
     assert torch.equal(plain.bias, layer.bias)
     assert lowered(Linear(build(get_transform("low_rank"), 16))).bias is None
-    convolution: Any = lowered(Conv(build(get_transform("low_rank"), 16), STRIDED))
+    convolution: Any = lowered(Conv(get_transform("low_rank")(64, 64, 4), STRIDED))
     with pytest.raises(AttributeError, match="weight"):
         _ = convolution.weight
 

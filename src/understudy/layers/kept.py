@@ -87,8 +87,9 @@ class Kept:
 
 def _may_keep(sources: list[Tensor]) -> bool:
     """Not where tensors are not what they seem: in graphs that are captured, traced or transformed."""
-    tracing = torch._C._get_tracing_state() is not None
-    if tracing or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    if torch.compiler.is_compiling():  # first: a compiler need not look at what follows
+        return False
+    if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
         return False
     for tensor in sources:
         if type(tensor) not in (nn.Parameter, Tensor) or tensor.is_meta or tensor.is_inference():

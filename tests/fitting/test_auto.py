@@ -97,10 +97,12 @@ def test_a_mean_that_no_layer_can_mend_is_mended_by_a_later_batch_norm() -> None
     assert not torch.equal(mean, model.norm.get_buffer("running_mean"))
 
 
+@pytest.mark.parametrize("transform", ["low_rank", "pivoted", "low_rank_sparse"])
 @pytest.mark.parametrize("size", ["90kB", 120_000])
-def test_a_budget_of_bytes_is_one_of_the_file(size: int | str) -> None:
+def test_a_budget_of_bytes_is_one_of_the_file(size: int | str, transform: str) -> None:
+    """What is saved beside the parameters, the places of pivots and entries, is in it."""
     model = us.create_model("wrn_10_1")
-    plan = us.plan(model, "low_rank", bytes=size)
+    plan = us.plan(model, transform, bytes=size)
     found = us.cost(us.substitute(model, plan), (1, 3, 32, 32)).bytes
     wanted = 90_000 if size == "90kB" else size
     assert 0.9 * int(wanted) < found <= int(wanted)

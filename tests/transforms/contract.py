@@ -275,6 +275,9 @@ def check_stated_parameters_are_those_it_has(case: Case) -> None:
     assert shapes == case.transform.shapes(*case.shape, case.knob)
     held = sum(parameter.numel() for parameter in transform.parameters() if parameter.requires_grad)
     assert held == case.transform.params(*case.shape, case.knob)
+    others = [tensor for name, tensor in case.build().state_dict().items() if name not in shapes]
+    saved = sum(tensor.numel() * tensor.element_size() for tensor in others)
+    assert saved == case.transform.index_bytes(*case.shape, case.knob)
 
 
 def traced(module: nn.Module, *shape: int) -> int:

@@ -21,17 +21,17 @@ from understudy.transforms import Transform
 
 from .attempts import Attempts
 from .calibration import Calibration
-from .fit import dense_matrix
 
 _ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Corrected:
-    """What layers are worth, with the losses of some families multiplied."""
+    """What layers are worth, with the losses of some families multiplied; it remembers what it told."""
 
     worth: Worth
-    factors: Mapping[str, float]
+    factors: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    told: dict[tuple[str, str, Way], dict[int, float]] = dataclasses.field(default_factory=dict)
 
     def losses(
         self,
@@ -44,14 +44,25 @@ class Corrected:
     ) -> list[float]:
         """As foretold, times the factor of the family; one that was not tried is taken to be the best."""
         factor = self.factors.get(transform.name, min(self.factors.values(), default=1.0))
-        return [factor * loss for loss in self.worth.losses(path, layer, transform, way, knobs, **options)]
+        losses = self.worth.losses(path, layer, transform, way, knobs, **options)
+        found = [factor * loss for loss in losses]
+        self.told[path, transform.name, way] = dict(zip(knobs, found, strict=True))
+        return found
+
+    def of(self, plan: Plan) -> float:
+        """What was told of the layers of a plan, in all, each at the nearest knob that was asked for."""
+        total = 0.0
+        for layer in plan:
+            if layer.spec is not None:
+                losses, wanted = self.told[layer.path, layer.spec.transform, layer.way], layer.spec.knob
+                total += losses[min(losses, key=lambda knob, wanted=wanted: abs(knob - wanted))]  # type: ignore[misc]
+        return total
 
 
 @dataclasses.dataclass(frozen=True)
 class Trials:
     """How plans are made, fitted and judged."""
 
-    original: nn.Module
     known: Calibration
     plan: Callable[[str | None, Worth], Plan]  # of one family, or as it was asked for; a BudgetError
     fitted: Callable[[Plan], nn.Module]
@@ -59,7 +70,7 @@ class Trials:
 
     def run(self) -> Plan:
         """The best of a plan of all families, and those of one family alone that were tried on the way."""
-        mixed = self.plan(None, self.known)
+        mixed = self.plan(None, Corrected(self.known))
         factors: dict[str, float] = {}
         best: dict[float, Plan] = {}
         for _ in range(_ROUNDS):
@@ -74,21 +85,17 @@ class Trials:
 
     def _tried(self, name: str, best: dict[float, Plan]) -> float:
         """How many times more than foretold the outputs lose by one family; 1 where it cannot be alone."""
+        worth = Corrected(self.known)
         try:
-            plan = self.plan(name, self.known)
+            plan = self.plan(name, worth)
         except BudgetError:
             return 1.0
-        student, error = self._judged(f"{name} alone", plan, best)
-        foretold = sum(self._loss(student, layer.path) for layer in plan if layer.spec is not None)
+        error = self._judged(f"{name} alone", plan, best)
+        foretold = worth.of(plan)
         return error * self.attempts.spread / foretold if foretold > 0 else 1.0
 
-    def _judged(self, name: str, plan: Plan, best: dict[float, Plan]) -> tuple[nn.Module, float]:
-        student = self.fitted(plan)
-        error = self.attempts.error_of(student)
+    def _judged(self, name: str, plan: Plan, best: dict[float, Plan]) -> float:
+        error = self.attempts.error_of(self.fitted(plan))
         self.attempts.note(f"planned with {name}", error, kept=error < min(best, default=float("inf")))
         best[error] = plan
-        return student, error
-
-    def _loss(self, student: nn.Module, path: str) -> float:
-        error = dense_matrix(student.get_submodule(path)) - dense_matrix(self.original.get_submodule(path))
-        return self.known.loss(path, error) or 0.0
+        return error

@@ -143,10 +143,8 @@ def compression(
     attempts = Attempts(original, decided_on, output_of)
     shifts = find_shifts(original, list(known.layers), first_sample(fitted_on[0]))
     watch("planning", 0, 3)
-    if AUTO in request.transforms:
-        plan = Trials(original, known, planned, fit, attempts).run()
-    else:
-        plan = planned(None, known)
+    is_auto = AUTO in request.transforms
+    plan = Trials(known, planned, fit, attempts).run() if is_auto else planned(None, known)
     watch("fitting", 1, 3)
     attempts.consider("fitted to the weights alone", substitute(original, plan))
     attempts.consider("fitted to the data", fit(plan))

@@ -14,6 +14,7 @@ from .plan import PlannedLayer
 from .sites import Site
 from .spend import Ladder, highest_within
 
+_MANY_KNOBS = 4096  # a family with more has one order, whose cost rises
 LEAST_SAVING = 0.05  # a stand-in that saves less of what it stands for is not worth its loss
 
 
@@ -56,12 +57,21 @@ class Pricing:
         return called + self.site.weight_reads * forming
 
     def cost(self, metric: str, knob: int) -> int:
-        """Parameters or mult-adds of the stand-in."""
-        return self.params(knob) if metric == "params" else self.mult_adds(knob)
+        """Parameters, bytes or mult-adds of the stand-in."""
+        if metric == "mult_adds":
+            return self.mult_adds(knob)
+        return self.params(knob) if metric == "params" else self.bytes(knob)
+
+    def bytes(self, knob: int) -> int:
+        """Of the stand-in's parameters, and of what else is saved with them."""
+        index = self.site.groups * self.transform.index_bytes(*self.shape, knob)
+        return self.params(knob) * self.site.item_bytes + index
 
     def dense_cost(self, metric: str) -> int:
-        """Parameters or mult-adds of the layer as it is."""
-        return self.site.params if metric == "params" else self.site.mult_adds or 0
+        """Parameters, bytes or mult-adds of the layer as it is."""
+        if metric == "mult_adds":
+            return self.site.mult_adds or 0
+        return self.site.params * (self.site.item_bytes if metric == "bytes" else 1)
 
     def form_mult_adds(self) -> int:
         """Mult-adds of the same way with a dense matrix."""
@@ -71,7 +81,8 @@ class Pricing:
     def rising(self, metric: str) -> Sequence[int]:
         """The knobs in whose order the cost never falls: one that costs more than a later one is left out."""
         knobs = self.transform.knobs(*self.shape)
-        if metric == "params" or self.transform.mult_adds_rise:
+        rises = self.transform.mult_adds_rise and self.way != "unfolded"  # patches rule orders out
+        if metric != "mult_adds" or rises or len(knobs) > _MANY_KNOBS:
             return knobs
         kept: list[int] = []
         for knob in reversed(knobs):
@@ -93,6 +104,8 @@ class Pricing:
         if metric == "mult_adds":
             most = min(kept * self.dense_cost(metric), self.form_mult_adds())
             limits.append(highest_within(knobs, self.mult_adds, most))
+        if metric == "bytes":
+            limits.append(highest_within(knobs, self.bytes, kept * self.dense_cost(metric)))
         return knobs[: min(limits) + 1]
 
     def affordable(self) -> int:

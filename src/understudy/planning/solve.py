@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from understudy._util.quantities import format_count
@@ -45,29 +44,22 @@ class Planner:
             return self.at_knob(int(budget.amount))
         if budget.metric == "scale":
             return self.at_scale(budget.amount)
-        if budget.metric == "mult_adds":
-            return self.within("mult_adds", int(budget.amount))
-        if budget.metric == "bytes":
-            return self.within_bytes(int(budget.amount))
+        if budget.metric in ("mult_adds", "bytes"):
+            return self.within(budget.metric, int(budget.amount))
         amount = budget.amount if budget.metric == "params" else budget.amount * self.survey.params
         return self.within("params", int(amount))
 
-    def within_bytes(self, size: int) -> Plan:
-        """So few parameters that the file has at most `size` bytes."""
-        try:
-            return self.within("params", self.params_in(size))
-        except BudgetError as error:
-            item = min(site.item_bytes for site in self.survey.chosen)
-            lowest = size + item * (error.lowest - self.params_in(size))
-            raise BudgetError(self._below("bytes", size, lowest), lowest) from error
-
-    def params_in(self, size: int) -> int:
-        """How many parameters the network may have so that its file has at most `size` bytes."""
-        sites = self.survey.chosen
-        header = sum(_LAYER_HEADER + 4 * (_TENSOR_HEADER + len(site.path)) for site in sites)
-        header += sum(2 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.items)
-        excess = self.survey.bytes + header - size
-        return self.survey.params - max(0, math.ceil(excess / min(site.item_bytes for site in sites)))
+    def whole(self, metric: str) -> int:
+        """What the network costs as it is; in bytes with as large a header as a student's file may have."""
+        if metric == "params":
+            return self.survey.params
+        if metric == "bytes":
+            header = sum(_LAYER_HEADER + 4 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.chosen)
+            header += sum(2 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.items)
+            return self.survey.bytes + header
+        if self.survey.mult_adds is None:
+            raise ValueError("a budget of mult-adds needs an example input: plan(..., example=x)")
+        return self.survey.mult_adds
 
     def _check_patterns(self) -> None:
         for pattern, name in self.request.transform:
@@ -118,9 +110,7 @@ class Planner:
 
     def within(self, metric: str, budget: int) -> Plan:
         """At most `budget` for the whole network."""
-        whole = self.survey.params if metric == "params" else self.survey.mult_adds
-        if whole is None:
-            raise ValueError("a budget of mult-adds needs an example input: plan(..., example=x)")
+        whole = self.whole(metric)
         if self.knowledge is not None:
             return self.where_it_loses_least(self.knowledge, metric, budget, whole)
         spatial, remarks = self.spatial_for(metric, budget, whole)

@@ -102,6 +102,11 @@ class Transform(nn.Module, abc.ABC):
         return sum(math.prod(shape) for shape in cls.shapes(in_features, out_features, knob).values())
 
     @classmethod
+    def index_bytes(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
+        """Bytes that are saved beside the parameters, as the places of entries; here none are."""
+        return 0
+
+    @classmethod
     def mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int = 1) -> int:
         """Mult-adds for `positions` vectors in one call without forming W, where there is such a way."""
         formed, *structured = cls.all_orders(in_features, out_features, knob)

@@ -17,6 +17,7 @@ from .refine import refine_
 from .stages import Product, State
 
 _SWEEPS = 12
+_SHORT = 2**15  # columns that two bytes can name
 _ENOUGH = 1e-3  # a sweep that gains a smaller share of the error is the last
 
 
@@ -58,6 +59,12 @@ class LowRankSparse(Transform):
         """The two factors, then the entries row by row."""
         entries = out_features * entries_a_row(in_features, out_features, knob)
         return {"v": (knob, in_features), "u": (out_features, knob), "values": (entries,)}
+
+    @classmethod
+    def index_bytes(cls, in_features: int, out_features: int, knob: int) -> int:
+        """A column for every entry."""
+        entries = out_features * entries_a_row(in_features, out_features, knob)
+        return entries * (2 if in_features <= _SHORT else 4)
 
     @classmethod
     def fans(cls, in_features: int, out_features: int, knob: int) -> dict[str, int]:
@@ -165,7 +172,7 @@ class LowRankSparse(Transform):
 
     def get_extra_state(self) -> Tensor:
         """The columns of the entries, in few bytes."""
-        return self.index.to(torch.int16 if self.in_features <= 2**15 else torch.int32)
+        return self.index.to(torch.int16 if self.in_features <= _SHORT else torch.int32)
 
     def set_extra_state(self, state: Any) -> None:
         """Take over the columns of a loaded state dict; the pattern may never have been drawn here."""

@@ -66,6 +66,11 @@ class Pivoted(Transform):
         return {"v": (knob, in_features), "a": (out_features - knob, knob)}
 
     @classmethod
+    def index_bytes(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
+        """The places, four bytes each."""
+        return 4 * out_features
+
+    @classmethod
     def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """The pivot rows first, then the others from their outputs."""
         return (Order("V,A", 0, knob * (in_features + out_features - knob), whole=True),)

@@ -66,7 +66,8 @@ def peak(model: nn.Module) -> int:
 
 
 def student_of(model: nn.Module, transform: str, scale: float) -> nn.Module:
-    return us.substitute(model, us.plan(model, transform, scale=scale, example=IMAGES[:1]))
+    plan = us.plan(model, transform, scale=scale, example=IMAGES[:1])
+    return us.substitute(model, plan, init="fresh")
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +97,9 @@ def outcome(model: nn.Module, images: Tensor, *, half: bool) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_recomputing_changes_no_bit(transform: str, network: Callable[[], nn.Module], half: bool) -> None:
-    recomputing = student_of(network(), transform, 0.2)
+def test_recomputing_changes_no_bit(transform: str, half: bool) -> None:
+    recomputing = student_of(Bottlenecks(), transform, 0.2)
     keeping = copy.deepcopy(recomputing)
     for _, layer in stand_ins(keeping):
         layer.execution = us.Execution(recompute=False)

@@ -415,7 +415,7 @@ def test_a_run_of_another_format_is_refused_with_both_formats(
     del config["format"]
     (tmp_path / "config.json").write_text(json.dumps(config if held is None else {**config, "format": held}))
     for look in (Run.read, teacher_identity, functools.partial(train, recipe())):
-        with pytest.raises(RunError, match=rf"has format {held or 1}, .* which reads format 2"):
+        with pytest.raises(RunError, match=rf"has format {held or 1}, .* which reads format 3"):
             look(tmp_path)
 
 

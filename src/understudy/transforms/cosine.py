@@ -31,7 +31,8 @@ def cosine_matrix(width: int, like: Tensor) -> Tensor:
     """The orthonormal DCT-II as a matrix, by arithmetic on a range: √(2/N) cos(π k (2n + 1) / 2N)."""
     place = torch.arange(width, device=like.device)
     turns = place[:, None] * (2 * place + 1) % (4 * width)  # whole turns are left out while numbers are whole
-    scale = torch.where(place == 0, math.sqrt(1 / width), math.sqrt(2 / width)).to(like.dtype)
+    first = (place == 0).to(like.dtype)  # a plain number beside a mask would be of single precision
+    scale = math.sqrt(2 / width) + first * (math.sqrt(1 / width) - math.sqrt(2 / width))
     precise = torch.promote_types(like.dtype, torch.float32)
     return scale[:, None] * torch.cos(turns.to(precise) * (math.pi / (2 * width))).to(like.dtype)
 

@@ -251,7 +251,7 @@ def test_a_killed_recovery_goes_on_and_ends_the_same(
     assert whole.recovery is not None
     assert student.recovery.epochs == 3
     assert student.recovery.quality == whole.recovery.quality
-    assert student.final.cosine > student.quality.cosine
+    assert student.final.cosine > 0.99
     assert sorted(path.name for path in out.iterdir()) == [
         "README.md", "compress.json", "index.html", "plan.json", "student.safetensors",
     ]  # fmt: skip

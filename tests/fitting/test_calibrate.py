@@ -168,7 +168,7 @@ def test_a_calibration_is_printed_saved_and_loaded(tmp_path: Path) -> None:
         ([{}], "and no tensor"),
         ([(1, 2)], "does not begin with a tensor"),
         ([torch.zeros(0, 3, 8, 8)], "it holds no sample"),
-        (torch.zeros(4, 5, 8, 8), r"Small cannot run on a batch of shape \[\(4, 5, 8, 8\)\]"),
+        (torch.zeros(4, 5, 8, 8), r"Small cannot run on a batch of shape \[\(1, 5, 8, 8\)\]"),
         (torch.full((4, 3, 8, 8), float("nan")), "the input of 'normed' holds NaN or infinity"),
     ],
 )
@@ -188,6 +188,10 @@ def test_layers_that_do_not_fit_into_memory_together_are_looked_at_in_turn() -> 
 
 def test_some_inputs_are_held_back_to_decide() -> None:
     fit, decide = held_back(read_batches(images().split(8), 48))
-    assert (sum(batch.size for batch in fit), sum(batch.size for batch in decide)) == (40, 8)
+    assert (sum(batch.size for batch in fit), sum(batch.size for batch in decide)) == (42, 6)
     fit, decide = held_back(read_batches(images(16), 16))
     assert (fit[0].size, decide[0].size) == (14, 2)
+    fit, decide = held_back(read_batches([images(5), images(1), images(1), images(1)], 16))
+    assert ([batch.size for batch in fit], [batch.size for batch in decide]) == ([5, 1, 1], [1])
+    fit, decide = held_back(read_batches(images(1), 16))
+    assert fit is decide  # one sample is all there is

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler
 
 from understudy._util.factories import FactoryError, call_factory
 
@@ -193,6 +194,8 @@ def _of_batches(name: str, made: Any) -> Found:
         raise DataError(f"{name} gave a {type(made).__name__}: neither a DataSet nor batches of inputs")
     elif isinstance(made, Iterator) or not isinstance(made, Sized):
         made = list(made)
+    if isinstance(made, DataLoader) and isinstance(made.sampler, RandomSampler):
+        raise DataError(f"{name} gave a DataLoader that shuffles, so that test inputs do not stay apart")
     count = len(made)
     if count < 2:
         raise DataError(

@@ -76,7 +76,7 @@ def _inputs(network: nn.Module, example: Example) -> dict[str, Tensor]:
 def _likeness(layer: Layer, x: Tensor) -> tuple[object, ...]:
     """Layers that agree in this are measured once."""
     transform = layer.transform
-    shape = (transform.in_features, transform.out_features, transform.knob, layer.area)
+    shape = (transform.in_features, transform.out_features, transform.knob, layer.area, str(layer))
     return type(layer), type(transform), *shape, layer.execution, tuple(x.shape), x.stride()
 
 
@@ -107,7 +107,9 @@ def _quickest(layer: Layer, x: Tensor, seconds: float) -> str | None:
 
     if len(tried) == 1:
         return None
-    timings = time_in_turns({name: call(name) for name in tried}, rounds=_ROUNDS, seconds=seconds)
+    wait = torch.cuda.synchronize if x.is_cuda else lambda: None
+    calls = {name: call(name) for name in tried}
+    timings = time_in_turns(calls, rounds=_ROUNDS, seconds=seconds, wait=wait)
     best = min(timings, key=lambda name: timings[name].best)
     quicker = timings[best].best < _WORSE * timings[taken.name].best if taken.name in timings else True
     return best if quicker else None

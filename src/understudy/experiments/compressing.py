@@ -126,9 +126,9 @@ def compress_into(
                 sum(one.seconds + (one.recovery.seconds if one.recovery else 0) for one in students), 2
             ),
         )
-        place.settle(single=single)
         result.save(place.folder)
         finish(result, place.folder)
+        place.settle(single=single)
         place.publish()
     except Exception:
         place.drop_if_empty()

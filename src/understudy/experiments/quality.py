@@ -40,9 +40,9 @@ class Yardstick:
         samples: int | None = None,
         output_of: OutputOf | None = None,
     ) -> None:
-        self.original, self.test, self.output_of = original, test, output_of
-        self.samples = _ALL if samples is None else samples
-        self.wanted = [self._outputs(original, batch) for batch in self._batches()]
+        self.original, self.output_of = original, output_of
+        self.batches = list(_first(test, _ALL if samples is None else samples))
+        self.wanted = [self._outputs(original, batch) for batch in self.batches]
         if not self.wanted:
             raise DataError("there is nothing to test on: no batch came")
         first = self.wanted[0]
@@ -50,29 +50,16 @@ class Yardstick:
         self.has_labels = labels and self.is_classifier and classes in (None, first.shape[1])
         self.quality = self.of(original)
 
-    def _batches(self) -> Iterator[Batch]:
-        left = self.samples
-        for item in self.test:
-            batch = read_batches([item], left)[0]
-            left -= batch.size
-            yield batch
-            if left <= 0:
-                return
-
     @torch.no_grad()
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """What matters of a network's outputs; of tokens that only fill up a batch, nothing."""
-        outputs = run(model.eval(), batch, self.output_of).float().cpu()
-        mask = batch.mask
-        if mask is not None and outputs.dim() == 3 and mask.shape == outputs.shape[:2]:
-            outputs = outputs * mask[..., None].cpu()
-        return outputs
+        return run(model.eval(), batch, self.output_of).float().cpu()
 
     def of(self, model: nn.Module) -> Quality:
         """How a network answers; it is left in evaluation mode."""
         count = labelled = right = five = same = 0
         cosines = 0.0
-        for batch, wanted in zip(self._batches(), self.wanted, strict=True):
+        for batch, wanted in zip(self.batches, self.wanted, strict=True):
             given = wanted if model is self.original else self._outputs(model, batch)
             count += batch.size
             cosines += float(F.cosine_similarity(given.flatten(1).double(), wanted.flatten(1).double()).sum())
@@ -90,6 +77,16 @@ class Yardstick:
             agreement=_percent(same, count) if self.is_classifier else None,
             cosine=round(cosines / count, 6) if math.isfinite(cosines) else 0.0,
         )
+
+
+def _first(test: Iterable[Any], samples: int) -> Iterator[Batch]:
+    """Batches of the first so many samples; read once, since a loader may give others the next time."""
+    for item in test:
+        batch = read_batches([item], samples)[0]
+        samples -= batch.size
+        yield batch
+        if samples <= 0:
+            return
 
 
 @torch.no_grad()
@@ -124,7 +121,7 @@ def latency(student: nn.Module, original: nn.Module, example: Batch) -> Latency:
 
     @torch.inference_mode()
     def call(model: nn.Module) -> None:
-        run(model, example)
+        example.forward(model)
 
     device = next((parameter.device for parameter in student.parameters()), torch.device("cpu"))
     taken = time_in_turns(

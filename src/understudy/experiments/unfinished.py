@@ -50,6 +50,7 @@ class Unfinished:
         self.out, self.asked, self.force = out, asked, force
         self.folder = out.with_name(f"{out.name}.part")
         self._lock: TextIO | None = None
+        self._is_settled = False
         if not out.parent.is_dir():
             raise FileNotFoundError(f"no folder {out.parent} to make {out.name} in")
         if out.exists() and not out.is_dir():
@@ -99,6 +100,8 @@ class Unfinished:
     def drop_if_empty(self) -> None:
         """Leave nothing where no student was made."""
         self.close()
+        if self._is_settled:  # all of them were, and only the last step failed
+            return
         if self.folder.is_dir() and not any(self.folder.glob(f"*/{_RECORD}")):
             shutil.rmtree(self.folder)
 
@@ -135,6 +138,7 @@ class Unfinished:
 
     def settle(self, *, single: str = "") -> None:
         """Clear what only going on needs; a single student's files go to the top."""
+        self._is_settled = True
         for name in (_ASKED, *(path.name for path in self.folder.glob(".*") if path.name != _LOCK)):
             (self.folder / name).unlink(missing_ok=True)
         for path in [*self.folder.glob("*/.*"), *self.folder.glob(f"*/{_RECORD}")]:

@@ -14,7 +14,7 @@ from understudy.planning.plan import Plan
 from .calibrate import run
 from .calibration import Calibration
 from .fit import dense_matrix, fit_matrix_, times
-from .inputs import Batch, OutputOf
+from .inputs import Batch, DataError, OutputOf
 from .shifts import Shift
 
 
@@ -33,19 +33,27 @@ class Attempts:
     def __init__(self, original: nn.Module, batches: list[Batch], output_of: OutputOf | None) -> None:
         self.batches, self.output_of = batches, output_of
         self.wanted = [self._outputs(original, batch) for batch in batches]
-        squares = [float((wanted - wanted.mean(0)).square().sum()) for wanted in self.wanted]
-        self.spread = sum(squares) / sum(batch.size for batch in batches)  # ‖z − z̄‖² of a sample
-        self.best: nn.Module = original
+        if not all(bool(wanted.isfinite().all()) for wanted in self.wanted):
+            raise DataError("the original's outputs hold NaN or infinity on inputs that are held back")
+        self.size = sum(batch.size for batch in batches)
+        self.spread = _spread(self.wanted) / self.size  # ‖z − z̄‖² of a sample
+        self._best: nn.Module | None = None
         self.error = float("inf")
         self.steps: list[Step] = []
+
+    @property
+    def best(self) -> nn.Module:
+        """The nearest of those that were considered."""
+        assert self._best is not None
+        return self._best
 
     def consider(self, name: str, student: nn.Module) -> None:
         """Keep a student if it is nearer than all before it."""
         error = self.error_of(student)
-        kept = error < self.error
+        kept = self._best is None or error < self.error
         self.note(name, error, kept=kept)
         if kept:
-            self.best, self.error = student, error
+            self._best, self.error = student, error
 
     def note(self, name: str, error: float, *, kept: bool) -> None:
         """Remember what was tried."""
@@ -56,13 +64,20 @@ class Attempts:
         lost = 0.0
         for batch, wanted in zip(self.batches, self.wanted, strict=True):
             lost += float((self._outputs(student, batch) - wanted).square().sum())
-        lost /= sum(batch.size for batch in self.batches)
+        lost /= self.size
         error = lost / self.spread if self.spread else lost
         return error if error == error else float("inf")  # NaN is as far as can be
 
     @torch.no_grad()
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         return run(model.eval(), batch, self.output_of).double()
+
+
+def _spread(outputs: list[Tensor]) -> float:
+    """Σ ‖z − z̄‖² over batches, whose outputs may be of several lengths: then each has a mean of its own."""
+    if len({wanted.shape[1:] for wanted in outputs}) == 1:
+        outputs = [torch.cat(outputs)]
+    return sum(float((wanted - wanted.mean(0)).square().sum()) for wanted in outputs)
 
 
 def fitted(

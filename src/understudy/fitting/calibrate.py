@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from understudy._util.quantities import parse_count
+from understudy.counting.operations import UnknownOperationError
 from understudy.layers.dense import DenseMap, the_dense_map
 from understudy.layers.opening import opened
 from understudy.planning.sites import Include, Sites, sites
 
 from .calibration import Calibration, SiteMoments
-from .inputs import Batch, DataError, OutputOf, read_batches
+from .inputs import Batch, DataError, OutputOf, first_sample, read_batches
 from .moments import Moments
 from .rows import input_rows, output_rows, sample_positions
 
@@ -29,6 +30,7 @@ Watch = Callable[[str, int, int], None]  # what is done, steps so far, steps in 
 Look = Callable[[str, DenseMap, Tensor, Tensor], Tensor | None]  # path, layer, its input and output
 
 
+@torch.inference_mode(False)
 def calibrate(
     model: nn.Module,
     data: Iterable[Any] | Tensor,
@@ -55,8 +57,8 @@ def calibrate(
     >>> us.calibrate(us.create_model("wrn_10_1"), torch.randn(8, 3, 16, 16))
     <Calibration: 8 layers of WideResNet, 8 samples>
     """
-    survey = sites(model, include=include, exclude=exclude)
     batches = read_batches(data, samples)
+    survey = survey_of(model, batches[0], include, exclude)
     twin = opened(copy.deepcopy(model)).eval().requires_grad_(False)
     layers = dense_layers(twin, survey)
     groups = _groups(layers, parse_count(memory))
@@ -76,6 +78,19 @@ def calibrate(
     }
     idle = tuple(path for path in layers if path not in seen)
     return Calibration(type(model).__name__, sum(batch.size for batch in batches), seen, idle)
+
+
+def survey_of(
+    model: nn.Module, batch: Batch, include: Include | None, exclude: Sequence[str] | None
+) -> Sites:
+    """The sites of a network in the order in which they run, or where that cannot be told, are registered."""
+    twin = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        pass_through(twin, first_sample(batch))  # what is wrong with the data is said as such
+    try:
+        return sites(twin, first_sample(batch).inputs, include=include, exclude=exclude, meta=False)
+    except UnknownOperationError:
+        return sites(model, include=include, exclude=exclude)
 
 
 def _site_moments(groups: list[Moments], gradient: Tensor | None) -> SiteMoments:
@@ -130,7 +145,7 @@ def _input_moments(
     with watching(layers, look):
         for batch in batches:
             mask = batch.mask
-            run(model, batch)
+            pass_through(model, batch)
     return found
 
 
@@ -152,7 +167,7 @@ def _output_gradients(
         """The first outputs begin a graph: the model's own parameters need no gradient."""
         kept = y if y.requires_grad else y.detach().requires_grad_()
         outputs.setdefault(path, []).append(kept)
-        return kept
+        return kept.clone()  # which the network may write over, as activations in place do
 
     for batch in batches:
         if count >= GRADIENT_SAMPLES:
@@ -160,6 +175,8 @@ def _output_gradients(
         outputs.clear()
         with torch.enable_grad(), watching(layers, keep):
             z = run(model, batch, output_of)
+        if not z.requires_grad:  # the network itself switches gradients off
+            return {}
         signs = torch.randint(0, 2, z.shape, generator=generator).to(z) * 2 - 1
         kept = [y for ys in outputs.values() for y in ys]
         given = iter(torch.autograd.grad((z * signs).sum(), kept, allow_unused=True))
@@ -167,18 +184,30 @@ def _output_gradients(
             for _ in ys:
                 gradient = next(given)
                 if gradient is not None:
-                    rows = output_rows(layers[path], gradient, None).flatten(0, 1)
+                    rows = output_rows(layers[path], gradient, None).flatten(0, 1).float()
                     found[path] += (rows.T @ rows).double().cpu()
         count += batch.size
-    useful = {path: gram for path, gram in found.items() if bool(gram.isfinite().all()) and bool(gram.any())}
-    return {path: gram / count for path, gram in useful.items()}
+    for path, gram in found.items():
+        if not bool(gram.isfinite().all()):
+            raise DataError(f"the gradients at the output of {path!r} hold NaN or infinity on these data")
+    return {path: gram / count for path, gram in found.items()}
 
 
 def run(model: nn.Module, batch: Batch, output_of: OutputOf | None = None) -> Tensor:
     """Run the model on a batch, on its own device; a DataError says why it cannot."""
+    taken: Tensor = _within(model, batch, lambda moved: moved.call(model, output_of))
+    return taken
+
+
+def pass_through(model: nn.Module, batch: Batch) -> None:
+    """The same for hooks alone: what the model returns may be anything."""
+    _within(model, batch, lambda moved: moved.forward(model))
+
+
+def _within(model: nn.Module, batch: Batch, call: Callable[[Batch], Any]) -> Any:
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     try:
-        return batch.to(device).call(model, output_of)
+        return call(batch.to(device))
     except DataError:
         raise
     except Exception as error:
@@ -189,9 +218,10 @@ def run(model: nn.Module, batch: Batch, output_of: OutputOf | None = None) -> Te
 def real_rows(rows: Tensor, mask: Tensor | None, positions: Tensor | None) -> Tensor:
     """(samples, positions, features) → vectors, without those of tokens that only fill up a batch."""
     if mask is not None:
+        mask = mask.to(rows.device)
         mask = mask if positions is None or mask.shape[1] == rows.shape[1] else mask[:, positions]
         if mask.shape == rows.shape[:2]:
-            return rows[mask.to(rows.device)]
+            return rows[mask]
     return rows.flatten(0, 1)
 
 

@@ -125,14 +125,20 @@ class Calibration(Shown):
         """
         metrics = self.metrics(path)
         if metrics is None:
+            if path not in self.idle:
+                raise ValueError(f"the calibration of {self.model} knows no layer {path!r}: calibrate again")
             return [0.0] * len(knobs)
-        matrices = the_dense_map(layer).matrix.detach().double().chunk(len(metrics))  # a group each
-        kernel = tuple(the_dense_map(layer).weight.shape[2:])
+        dense = the_dense_map(layer)
+        matrices = dense.matrix.detach().double().cpu().chunk(len(metrics))  # a group each
+        if len(metrics) != dense.groups or len(metrics[0].covariance) != matrices[0].shape[1]:
+            raise ValueError(f"the calibration of {self.model} is of another {path!r}: calibrate again")
+        kernel = tuple(dense.weight.shape[2:])
         out_features, in_features = matrices[0].shape
         if way == "separable":
             in_features //= math.prod(kernel)
         probes = list(knobs) if transform.is_closed_form else _spread(knobs)
-        key = (path, transform.name, way, tuple(probes), tuple(sorted(options.items())))
+        weight = [float(matrix.square().sum()) for matrix in matrices]  # it may have been trained since
+        key = (path, transform.name, way, *weight, tuple(probes), tuple(sorted(options.items())))
         if key not in self._known:
             each = [
                 _losses(matrix, metric, transform, kernel if way == "separable" else (), probes, options)

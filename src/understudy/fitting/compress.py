@@ -18,15 +18,16 @@ from understudy.planning.budget import Budget
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
 from understudy.planning.request import AUTO, Request, Spatial, TransformChoice
-from understudy.planning.sites import Include, sites
+from understudy.planning.sites import Include
 from understudy.planning.worth import Worth
 from understudy.students.substitute import substitute
 
 from .attempts import Attempts, Step, fitted
 from .auto import Trials
-from .calibrate import SAMPLES, Watch, calibrate, run
+from .calibrate import SAMPLES, Watch, calibrate, pass_through, survey_of
 from .calibration import Calibration
 from .inputs import Batch, OutputOf, first_sample, held_back, joined, read_batches
+from .lockstep import ApartError
 from .sequential import Refit
 from .shifts import NORMS, find_shifts
 
@@ -74,6 +75,7 @@ def compress(
     return compression(model, transform, data=data, **settings).student
 
 
+@torch.inference_mode(False)
 def compression(
     model: nn.Module,
     transform: TransformChoice = "low_rank",
@@ -122,20 +124,22 @@ def compression(
         seed=seed,
         watch=watch,
     )
+    survey = survey_of(original, batches[0], include, exclude)
     request = Request.of(
         transform,
         budget,
         spatial=spatial,
-        include=sites(original, include=include, exclude=exclude).include,
+        include=survey.include,
         exclude=exclude,
         options=options,
         seed=seed,
     )
-    example = first_sample(batches[0]).inputs if budget.metric == "mult_adds" else None
+    is_counted = survey.mult_adds is not None or budget.metric == "mult_adds"
+    example = first_sample(batches[0]).inputs if is_counted else None
 
     def planned(family: str | None, worth: Worth) -> Plan:
         asked = request if family is None else dataclasses.replace(request, transform=request.only(family))
-        return make_plan(original, request=asked, example=example, calibration=worth)
+        return make_plan(original, request=asked, example=example, calibration=worth, meta=False)
 
     def fit(plan: Plan) -> nn.Module:
         return fitted(substitute(original, plan), original, plan, known, shifts)
@@ -148,23 +152,42 @@ def compression(
     watch("fitting", 1, 3)
     attempts.consider("fitted to the weights alone", substitute(original, plan))
     attempts.consider("fitted to the data", fit(plan))
+    if decided_on is fitted_on:  # one sample cannot be fitted and decide
+        return Compression(_as_before(attempts.best, model), plan, known, tuple(attempts.steps))
     watch("fitting layer after layer", 2, 3)
     refit = Refit(original, joined(_within_memory(fitted_on, original)), shifts, known, seed)
     paths = [layer.path for layer in plan if layer.path in known.layers]
     start = attempts.best
-    attempts.consider("fitted layer after layer", refit.run(start, paths))
+    ways = {"fitted layer after layer": refit}
     if not all(shifts[path].exists for path in paths) and refit.norms:
         later = dataclasses.replace(refit, is_mean_left=True)
-        attempts.consider("the same, means left to later batch norms", later.run(start, paths))
+        ways["the same, means left to later batch norms"] = later
+    for name, way in ways.items():
+        try:
+            attempts.consider(name, way.run(start, paths))
+        except ApartError:  # a network that decides by values what runs: no pass, the fit before it stands
+            attempts.note(name, math.inf, kept=False)
     again = _renormalised(attempts.best, fitted_on)
     if again is not None:
         attempts.consider("batch norms estimated again", again)
-    return Compression(close_(attempts.best).train(model.training), plan, known, tuple(attempts.steps))
+    return Compression(_as_before(attempts.best, model), plan, known, tuple(attempts.steps))
+
+
+def _as_before(student: nn.Module, model: nn.Module) -> nn.Module:
+    """The student with its attentions closed and every module in the mode of the original's."""
+    modes = {path: module.training for path, module in model.named_modules()}
+    student = close_(student).train(model.training)
+    for path, module in student.named_modules():
+        mode = modes.get(path)
+        if mode is not None and module.training != mode:
+            module.train(mode)
+    return student
 
 
 def _within_memory(batches: list[Batch], model: nn.Module) -> list[Batch]:
     """As many batches as two networks can hold the activations of at once; one at least."""
-    record = trace(model, first_sample(batches[0]).inputs, meta=False)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    record = trace(model, first_sample(batches[0]).to(device).inputs, meta=False)
     largest = max((math.prod(shape) for shapes in record.outputs.values() for shape in shapes), default=1)
     samples = _MEMORY // (_ACTIVATIONS * 4 * largest)
     kept = [batches[0]]
@@ -185,8 +208,9 @@ def _renormalised(student: nn.Module, batches: list[Batch]) -> nn.Module | None:
         norm.reset_running_stats()
         norm.momentum = None  # a plain mean over the batches
         norm.train()
-    for batch in batches if norms else ():
-        run(again, batch)
+    several = [batch for batch in batches if batch.size > 1]  # one sample has no variance
+    for batch in several if norms else ():
+        pass_through(again, batch)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
-    return again.eval() if norms else None
+    return again.eval() if norms and several else None

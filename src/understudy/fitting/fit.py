@@ -18,12 +18,19 @@ from .separate import separated
 def dense_matrix(layer: nn.Module) -> Tensor:
     """The weight of a dense layer or a stand-in as a matrix out × in·taps, in float64."""
     matrix = layer.matrix() if isinstance(layer, Layer) else the_dense_map(layer).matrix
-    return matrix.detach().double()
+    return matrix.detach().double().cpu()
 
 
 @torch.no_grad()
 def fit_matrix_(layer: nn.Module, matrix: Tensor, metrics: Sequence[Metric] | None) -> Tensor:
-    """Bring a layer's matrix near to `matrix`, in a metric a group or plainly; returns what it has become."""
+    """Bring a layer's matrix near to `matrix`, in a metric a group or plainly; returns what it has become.
+
+    Decompositions are done on the CPU, where metrics are, and the layer goes back to where it was.
+    """
+    device = next(layer.parameters()).device
+    if device.type != "cpu":
+        fit_matrix_(layer.to("cpu"), matrix, metrics)
+        return dense_matrix(layer.to(device))
     if isinstance(layer, GroupedConv):
         for place, (part, rows) in enumerate(zip(layer.convs, matrix.chunk(layer.groups), strict=True)):
             fit_matrix_(part, rows, None if metrics is None else metrics[place : place + 1])

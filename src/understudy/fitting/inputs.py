@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-Inputs = Tensor | tuple[Any, ...] | dict[str, Any]
+Inputs = Tensor | dict[str, Any]
 OutputOf = Callable[[Any], Tensor]  # what a network returns → the tensor that matters
 _LABELS = ("label", "labels", "target", "targets")
 _MASK = "attention_mask"
@@ -28,17 +28,16 @@ class Batch:
     size: int
     labels: Tensor | None = None
 
+    def forward(self, model: nn.Module) -> Any:
+        """Run the model; what it returns is nobody's concern here."""
+        return model(**self.inputs) if isinstance(self.inputs, dict) else model(self.inputs)
+
     def call(self, model: nn.Module, output_of: OutputOf | None = None) -> Tensor:
         """Run the model, and take the tensor that matters of what it returns.
 
         An output for each token is 0 where the mask says that a token only fills up the batch.
         """
-        if isinstance(self.inputs, dict):
-            returned = model(**self.inputs)
-        elif isinstance(self.inputs, tuple):
-            returned = model(*self.inputs)
-        else:
-            returned = model(self.inputs)
+        returned = self.forward(model)
         taken = output_of(returned) if output_of is not None else first_tensor(returned)
         mask = self.mask
         if mask is None or taken.dim() < 3 or taken.shape[:2] != mask.shape:
@@ -76,6 +75,8 @@ def read_batches(data: Iterable[Any] | Tensor, samples: int) -> list[Batch]:
         items = iter(data)
     except TypeError:
         raise DataError(f"data is a {type(data).__name__}, not batches of inputs") from None
+    if samples < 1:
+        raise DataError(f"samples is {samples}, not at least 1")
     batches: list[Batch] = []
     left = samples
     for item in items:
@@ -98,6 +99,8 @@ def _batch(item: Any) -> Batch:
         tensors = [value for value in given.values() if isinstance(value, Tensor)]
         if not tensors:
             raise DataError(f"a batch holds {', '.join(map(str, given)) or 'nothing'}, and no tensor")
+        if not len(tensors[0]):
+            raise DataError("a batch is a dictionary of tensors without a sample")
         return Batch(given, len(tensors[0]), labels if isinstance(labels, Tensor) else None)
     if isinstance(item, tuple | list):
         if not item or not isinstance(item[0], Tensor):
@@ -123,19 +126,20 @@ def _cut(batch: Batch, size: int) -> Batch:
 
 
 def held_back(batches: list[Batch], share: float = 0.125) -> tuple[list[Batch], list[Batch]]:
-    """Batches to fit on, and the last ones, which decide; a lone batch is cut in two."""
-    total = sum(batch.size for batch in batches)
-    wanted = max(1, round(share * total))
+    """Batches to fit on, and the last samples, which decide; a lone sample does both."""
+    left = max(1, round(share * sum(batch.size for batch in batches)))
     fit = list(batches)
     decide: list[Batch] = []
-    count = 0
-    while len(fit) > 1 and count < wanted:
-        decide.insert(0, fit.pop())
-        count += decide[0].size
-    if not decide and fit[0].size > 1:
-        whole = fit[0]
-        kept = whole.size - max(1, round(share * whole.size))
-        fit, decide = [_cut(whole, kept)], [_tail(whole, kept)]
+    while left and (len(fit) > 1 or fit[0].size > 1):
+        last = fit.pop()
+        if last.size > left:
+            fit.append(_cut(last, last.size - left))
+            last = _tail(last, last.size - left)
+        decide.insert(0, last)
+        left -= last.size
+        if not fit:  # one sample at least is fitted on
+            fit, decide[0] = [first_sample(last)], _tail(last, 1)
+            break
     return fit, decide or fit
 
 
@@ -153,14 +157,31 @@ def first_sample(batch: Batch) -> Batch:
 
 
 def joined(batches: list[Batch]) -> Batch:
-    """All batches as one; shorter token sequences are filled up, and their mask says so."""
-    size = sum(batch.size for batch in batches)
-    first = batches[0].inputs
-    if isinstance(first, dict):
-        keys = [key for key, value in first.items() if isinstance(value, Tensor)]
-        parts = {key: [batch.inputs[key] for batch in batches] for key in keys}  # type: ignore[index, call-overload]
-        return Batch({**first, **{key: _cat(tensors) for key, tensors in parts.items()}}, size)
-    return Batch(_cat([batch.inputs for batch in batches if isinstance(batch.inputs, Tensor)]), size)
+    """As one batch those that go together with the first: of its shape, or filled up where a mask says so."""
+    first = batches[0]
+    if isinstance(first.inputs, Tensor):
+        tensors = [one.inputs for one in batches if isinstance(one.inputs, Tensor)]
+        alike = [tensor for tensor in tensors if tensor.shape[1:] == first.inputs.shape[1:]]
+        return Batch(torch.cat(alike), sum(map(len, alike)))
+    keys = [key for key, value in first.inputs.items() if isinstance(value, Tensor)]
+    others = [one for one in batches if _goes_with(one, first, keys)]
+    parts = {key: [one.inputs[key] for one in others] for key in keys}  # type: ignore[index]
+    size = sum(one.size for one in others)
+    return Batch({**first.inputs, **{key: _cat(tensors) for key, tensors in parts.items()}}, size)
+
+
+def _goes_with(batch: Batch, first: Batch, keys: list[str]) -> bool:
+    """Whether two dictionaries can be one batch: the same tensors, of one shape but for filled up tokens."""
+    if not isinstance(batch.inputs, dict) or not isinstance(first.inputs, dict):
+        return False
+    for key in keys:
+        mine, other = batch.inputs.get(key), first.inputs[key]
+        if not isinstance(mine, Tensor) or mine.dim() != other.dim():
+            return False
+        filled = 2 if first.mask is not None else 1
+        if mine.shape[filled:] != other.shape[filled:]:
+            return False
+    return True
 
 
 def _cat(tensors: list[Tensor]) -> Tensor:

@@ -14,12 +14,16 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from .calibrate import run
+from .calibrate import pass_through
 from .inputs import Batch, DataError
 
 Visit = Callable[
     [str, Tensor, Tensor], None
 ]  # path, the input of the original's layer, that of the student's
+
+
+class ApartError(DataError):
+    """The two networks do not call the same layers in the same order."""
 
 
 class _StopError(Exception):
@@ -30,7 +34,8 @@ def lockstep(
     original: nn.Module, student: nn.Module, batch: Batch, paths: Sequence[str], visit: Visit
 ) -> None:
     """Run both on a batch; before every call of a layer at one of `paths`, `visit` sees both inputs."""
-    arrived: queue.Queue[tuple[str, Tensor] | BaseException] = queue.Queue()
+    arrived: queue.Queue[tuple[str, Tensor] | BaseException | None] = queue.Queue()
+    failed: list[Exception] = []  # of a visit, which is not the network's fault
     go = threading.Semaphore(0)
     stop = threading.Event()
 
@@ -48,9 +53,14 @@ def lockstep(
             other = arrived.get()
             if isinstance(other, BaseException):
                 raise other
-            if other[0] != path:
-                raise DataError(f"the networks run apart: {other[0]!r} here, {path!r} there")
-            visit(path, other[1], inputs[0])
+            if other is None or other[0] != path:
+                there = "its end" if other is None else repr(other[0])
+                raise ApartError(f"the networks run apart: the student at {path!r}, the original at {there}")
+            try:
+                visit(path, other[1], inputs[0])
+            except Exception as error:
+                failed.append(error)
+                raise
             go.release()
 
         return hook
@@ -58,7 +68,8 @@ def lockstep(
     def run_original() -> None:
         try:
             with torch.no_grad():
-                run(original, batch)
+                pass_through(original, batch)
+            arrived.put(None)
         except BaseException as error:
             if not stop.is_set():
                 arrived.put(error)  # for the student's thread to raise
@@ -69,7 +80,11 @@ def lockstep(
     thread.start()
     try:
         with torch.no_grad():
-            run(student, batch)
+            pass_through(student, batch)
+    except DataError:
+        if failed:
+            raise failed[0] from None
+        raise
     finally:
         stop.set()
         go.release()

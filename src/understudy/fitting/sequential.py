@@ -91,7 +91,7 @@ class Refit:
                 seen, cross = moments.second, moments.second_cross
             own = slice(place * len(weight), (place + 1) * len(weight))
             metric = Metric.of(seen, None if gradient is None else gradient[own, own], ridge=RIDGE)
-            strength = RIDGE * float(seen.diagonal().mean()) + torch.finfo(torch.float64).tiny
+            strength = RIDGE * float(seen.diagonal().mean()) or 1.0  # as the metric has it
             pulled = cross.T + strength * weight.double().T
             best.append(torch.linalg.solve(metric.covariance, pulled).T)
             metrics.append(metric)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from understudy.layers import Layer
 
-from .calibrate import run
+from .calibrate import pass_through
 from .inputs import Batch
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -68,15 +69,18 @@ def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, S
 
     handles = [model.get_submodule(path).register_forward_hook(leave(path)) for path in paths]  # type: ignore[arg-type]
     for path, module in model.named_modules():
-        if not any(True for _ in module.children()):
+        if isinstance(module, NORMS) or not any(True for _ in module.children()):
             handles.append(module.register_forward_pre_hook(enter(path, module)))
     try:
         with torch.no_grad():
-            run(model, batch)
+            pass_through(model, batch)
     finally:
         for handle in handles:
             handle.remove()
+    sources = collections.Counter(norm for readers in read.values() for norm in set(readers))
     for path, readers in read.items():
+        if not found[path].bias and sources[readers[0]] > 1:
+            continue  # a norm that several layers share is no place for a constant of one
         if not found[path].bias and len(readers) == 1 and readers[0]:
             norm = model.get_submodule(readers[0])
             if isinstance(norm, NORMS) and norm.running_mean is not None:

@@ -25,7 +25,7 @@ class GroupedConv(Layer):
     def __init__(self, parts: Sequence[Conv | SeparableConv], bias: Tensor | None = None) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
-        self.geometry = parts[0].geometry
+        self.geometry, self.area = parts[0].geometry, parts[0].area
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
         self.in_channels = sum(part.in_channels for part in parts)
         self.out_channels = sum(part.out_channels for part in parts)

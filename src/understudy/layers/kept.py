@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, Order
@@ -24,14 +25,24 @@ Steps = tuple[Callable[[Tensor], Tensor], ...]
 _SHAPES = 32  # of inputs, whose steps are kept at a time
 
 
+class _Record:
+    """What was made from parameters that had these marks."""
+
+    def __init__(self, marks: list[Mark], sources: list[Tensor]) -> None:
+        self.marks = marks
+        self.memory = [tensor.detach() for tensor in sources]  # held: no other tensor comes to lie there
+        self.states: dict[tuple[str, torch.dtype | None], State] = {}
+        self.steps: dict[torch.Size, Steps | None] = {}
+
+
 class Kept:
-    """Prepared states by order, what calls do by the shape of their input, and what both follow from."""
+    """Prepared states by order, and what calls do by the shape of their input.
+
+    Threads may call one layer at a time: what is kept is one record, which is replaced and never emptied.
+    """
 
     def __init__(self) -> None:
-        self._states: dict[tuple[str, torch.dtype | None], State] = {}
-        self._steps: dict[torch.Size, Steps | None] = {}
-        self._marks: list[Mark] = []
-        self._memory: list[Tensor] = []  # held, so that no other tensor comes to lie where a parameter lay
+        self._record: _Record | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
         return Kept()
@@ -40,14 +51,11 @@ class Kept:
         return Kept, ()
 
     def __len__(self) -> int:
-        return len(self._states)
+        return 0 if self._record is None else len(self._record.states)
 
     def drop(self) -> None:
         """Forget everything."""
-        self._states.clear()
-        self._steps.clear()
-        self._marks.clear()
-        self._memory.clear()
+        self._record = None
 
     def state(self, sources: list[Tensor], transform: Transform, order: Order) -> State:
         """The prepared state of an order: the kept one, as long as nothing it follows from changed."""
@@ -55,12 +63,12 @@ class Kept:
             return transform.prepare(order.name)
         if not _may_keep(sources):
             return transform.prepare(order.name)
-        self._look_at(sources)
+        record = self._now(sources)
         device = sources[0].device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        found = self._states.get((order.name, dtype))
+        found = record.states.get((order.name, dtype))
         if found is None:
-            found = self._states[order.name, dtype] = transform.prepare(order.name)
+            found = record.states[order.name, dtype] = transform.prepare(order.name)
         return found
 
     def steps(
@@ -69,20 +77,33 @@ class Kept:
         """What a call on an input of this shape does, function by function; None: nothing so plain."""
         if not _may_keep(sources) or torch.is_autocast_enabled(sources[0].device.type):
             return None
-        self._look_at(sources)
-        if shape not in self._steps:
-            made = make()  # may drop what is older
-            if len(self._steps) >= _SHAPES:
-                self._steps.clear()
-            self._steps[shape] = made
-        return self._steps[shape]
+        record = self._now(sources)
+        try:
+            return record.steps[shape]
+        except KeyError:
+            made = make()
+            if len(record.steps) < _SHAPES:
+                record.steps[shape] = made
+            return made
 
-    def _look_at(self, sources: list[Tensor]) -> None:
-        """Drop everything if any of what it was made from is another tensor, or another value."""
-        marks = [_mark(tensor) for tensor in sources]
-        if marks != self._marks:
-            self.drop()
-            self._marks, self._memory = marks, [tensor.detach() for tensor in sources]
+    def _now(self, sources: list[Tensor]) -> _Record:
+        """The record, a new one if any of what it was made from is another tensor, or another value."""
+        marks: list[Mark] = [(_OPTIMISED[0],), *(_mark(tensor) for tensor in sources)]
+        record = self._record
+        if record is None or record.marks != marks:
+            record = self._record = _Record(marks, sources)
+        return record
+
+
+# Steps of any optimiser: a fused one writes to parameters and counts no version of theirs.
+_OPTIMISED = [0]
+
+
+def _count(*_: object) -> None:
+    _OPTIMISED[0] += 1
+
+
+register_optimizer_step_post_hook(_count)
 
 
 def _may_keep(sources: list[Tensor]) -> bool:
@@ -90,6 +111,8 @@ def _may_keep(sources: list[Tensor]) -> bool:
     if torch.compiler.is_compiling():  # first: a compiler need not look at what follows
         return False
     if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
+        return False
+    if not sources:
         return False
     for tensor in sources:
         if type(tensor) not in (nn.Parameter, Tensor) or tensor.is_meta or tensor.is_inference():

@@ -106,9 +106,10 @@ class Layer(nn.Module, abc.ABC):
 
     def _sources(self) -> list[Tensor]:
         """All that what is kept follows from."""
-        transform = self.transform
-        tensors = (*transform._parameters.values(), *transform._buffers.values(), self.bias)
-        return [tensor for tensor in tensors if tensor is not None]
+        if "_is_replica" in vars(self):  # of nn.DataParallel: it shares what is kept with its like elsewhere
+            return []
+        tensors = [*self.transform.parameters(), *self.transform.buffers()]
+        return tensors if self.bias is None else [*tensors, self.bias]
 
     def _prepare_and_run(self, x: Tensor) -> Tensor:
         return self.run(self.prepare(self.positions(x)), x)

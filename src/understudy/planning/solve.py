@@ -40,6 +40,11 @@ class Planner:
                 "'auto' takes what loses least, which only data tell: us.compress(model, 'auto', …), or "
                 "plan(…, calibration=us.calibrate(model, batches))"
             )
+        if self.knowledge is not None and budget.metric in ("scale", "knob"):
+            raise ValueError(
+                f"a calibration says where to spend a budget: give params, mult_adds, bytes or ratio, "
+                f"not {budget.metric}"
+            )
         if budget.metric == "knob":
             return self.at_knob(int(budget.amount))
         if budget.metric == "scale":

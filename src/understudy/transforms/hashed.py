@@ -69,6 +69,11 @@ class Hashed(Transform):
         return {"weight": (knob,)}
 
     @classmethod
+    def index_bytes(cls, in_features: int, out_features: int, knob: int) -> int:  # noqa: ARG003
+        """The seed, and how the index is drawn by it: two whole numbers."""
+        return 16
+
+    @classmethod
     def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:  # noqa: ARG003
         """There is no cheaper way than the matrix: hashing saves memory, not work."""
         return ()

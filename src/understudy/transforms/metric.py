@@ -10,6 +10,7 @@ from torch import Tensor
 
 _RIDGE = 1e-4  # of the mean eigenvalue: directions that the data do not show still count a little
 _OUT_RIDGE = 1e-2
+_WORTHLESS = 1e-12  # of outputs that do not reach the network's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Metric:
     @classmethod
     def of(cls, covariance: Tensor, gradient: Tensor | None = None, *, ridge: float = _RIDGE) -> Metric:
         """A metric from second moments as they were measured, made positive definite."""
-        out = None if gradient is None else _raised(gradient, _OUT_RIDGE)
+        out = None if gradient is None else _raised(gradient, _OUT_RIDGE, floor=_WORTHLESS)
         return cls(_raised(covariance, ridge), out)
 
     def loss(self, error: Tensor) -> Tensor:
@@ -62,9 +63,9 @@ class Metric:
         return back
 
 
-def _raised(moment: Tensor, ridge: float) -> Tensor:
-    """A second moment with a share of its mean eigenvalue added to all; the identity for one of nothing."""
+def _raised(moment: Tensor, ridge: float, floor: float = 1.0) -> Tensor:
+    """A second moment with a share of its mean eigenvalue added to all; one of nothing is `floor` · I."""
     moment = moment.double()
     mean = float(moment.diagonal().mean())
     eye = torch.eye(len(moment), dtype=torch.float64, device=moment.device)
-    return moment + ridge * mean * eye if mean > 0 else eye
+    return moment + ridge * mean * eye if mean > 0 else floor * eye

@@ -58,7 +58,7 @@ class Pivoted(Transform):
     def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
         """⌊scale · the highest rank⌋."""
         legal = cls.knobs(in_features, out_features)
-        return clamp_knob(scale * legal[-1], legal)
+        return clamp_knob(scale * legal[-1], legal) if legal else 1
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:
@@ -86,7 +86,7 @@ class Pivoted(Transform):
 
     def matrix(self) -> Tensor:
         """[I; A] V, its rows in their places."""
-        return torch.cat([self.v, self.a @ self.v])[self.places]
+        return torch.cat([self.v, self.a @ self.v]).index_select(0, self.places)
 
     def entry_std(self, std: float) -> float:
         """Of the pivot rows; the entries of A are drawn so that the others have the same."""
@@ -98,7 +98,7 @@ class Pivoted(Transform):
         super().reset_parameters(std, generator)
         places = self._buffers.get("places")  # there is none yet while the parameters are made
         if places is not None:
-            places.copy_(torch.arange(self.out_features))
+            places.copy_(torch.arange(self.out_features, device=places.device))
         if not self.a.is_meta:
             std = self.in_features**-0.5 if std is None else std
             self.a.mul_(self.knob**-0.5 / std)
@@ -133,8 +133,8 @@ class _Follow(NamedTuple):
 
     def rows(self, x: Tensor) -> Tensor:
         """The channels are the last axis."""
-        return torch.cat([x, nn.functional.linear(x, self.weight)], dim=-1)[..., self.places]
+        return torch.cat([x, nn.functional.linear(x, self.weight)], dim=-1).index_select(-1, self.places)
 
     def columns(self, x: Tensor) -> Tensor:
         """The channels are the axis before the last."""
-        return torch.cat([x, self.weight @ x], dim=-2)[..., self.places, :]
+        return torch.cat([x, self.weight @ x], dim=-2).index_select(-2, self.places)

@@ -118,10 +118,11 @@ def _load_entry_points() -> None:
     _LOADED.append(ENTRY_POINTS)  # first: a package that looks at the registry while it loads is answered
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
-            made = register_transform(point.load())
-            if made.name != point.name:
-                del _REGISTERED[made.name]
-                raise ValueError(f"the class is named {made.name!r}")
+            found = point.load()
+            name = getattr(found, "name", None)
+            if isinstance(name, str) and name != point.name:
+                raise ValueError(f"the class is named {name!r}")
+            register_transform(found)
         except Exception as error:  # any code of others may run here
             package = point.dist.name if point.dist is not None else point.value
             _BROKEN[point.name] = (

@@ -1,0 +1,230 @@
+"""Compression of networks and data that are plausible and odd: each works, or is refused with the reason."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import understudy as us
+from understudy.data.found import find_data
+from understudy.experiments.quality import Yardstick
+from understudy.fitting.inputs import DataError, joined, read_batches
+from understudy.fitting.moments import Moments
+from understudy.fitting.shifts import find_shifts
+
+
+def mlp(*, inplace: bool = False) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first, second, third, head = (nn.Linear(*shape) for shape in ((12, 32), (32, 32), (32, 32), (32, 5)))
+    acts = [nn.ReLU(inplace) for _ in range(3)]
+    return nn.Sequential(first, acts[0], second, acts[1], third, acts[2], head).eval()
+
+
+def inputs(count: int = 64) -> Tensor:
+    return torch.randn(count, 12, generator=torch.Generator().manual_seed(3))
+
+
+def test_outputs_that_are_not_finite_are_refused_and_nothing_dense_is_returned() -> None:
+    x = inputs()
+    x[-1] = float("nan")
+    with pytest.raises(DataError, match="the original's outputs hold NaN or infinity"):
+        us.compress(mlp(), ratio=0.5, data=x)
+
+
+def test_moments_about_a_large_mean_keep_what_is_small_beside_it() -> None:
+    x = 3000 + torch.randn(2000, 6, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.01, 1, 6)
+    moments = Moments(6, 2)
+    for part in x.split(500):
+        moments.add(part, part[:, :2])
+    torch.testing.assert_close(
+        moments.covariance, torch.cov(x.double().T, correction=0), rtol=1e-3, atol=1e-6
+    )
+    torch.testing.assert_close(moments.cross, moments.covariance[:2], rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(moments.mean, x.double().mean(0), rtol=1e-9, atol=0)
+    torch.linalg.cholesky(moments.covariance)
+
+
+def test_activations_in_place_change_no_gradient() -> None:
+    apart, in_place = (us.calibrate(mlp(inplace=inplace), inputs()) for inplace in (False, True))
+    for path, seen in apart.layers.items():
+        assert seen.gradient is not None
+        other = in_place.layers[path].gradient
+        assert other is not None
+        torch.testing.assert_close(other, seen.gradient)
+
+
+def test_a_layer_that_does_not_reach_the_outputs_is_worth_nothing() -> None:
+    class Aside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp()
+            self.aside = nn.Linear(12, 32)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.body(x), F.relu(self.aside(x))
+
+    model = Aside()
+    chosen = ["body.2", "aside"]
+    known = us.calibrate(model, inputs(), include=chosen)
+    plan = us.plan(model, "low_rank", ratio=0.8, include=chosen, calibration=known)
+    assert plan["aside"].params < plan["body.2"].params
+
+
+def test_a_calibration_of_another_network_is_refused() -> None:
+    known = us.calibrate(mlp(), inputs())
+    with pytest.raises(ValueError, match="knows no layer '6': calibrate again"):
+        us.plan(mlp(), "low_rank", ratio=0.5, include=["*"], calibration=known)
+    wider = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 32), nn.ReLU(), nn.Linear(32, 32))
+    with pytest.raises(ValueError, match="is of another '2'"):
+        us.plan(wider, "low_rank", ratio=0.9, include=["2"], calibration=known)
+
+
+def test_a_plan_is_made_anew_when_weights_have_changed() -> None:
+    model = mlp()
+    known = us.calibrate(model, inputs())
+    before = us.plan(model, "low_rank", ratio=0.6, calibration=known)
+    with torch.no_grad():
+        model.get_parameter("4.weight").mul_(100)
+    assert us.plan(model, "low_rank", ratio=0.6, calibration=known).layers != before.layers
+
+
+def test_a_network_that_decides_by_values_what_runs_is_compressed_without_the_pass() -> None:
+    class Early(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(12, 12), nn.Linear(12, 12)
+            self.third, self.head = nn.Linear(12, 12), nn.Linear(12, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.tanh(self.second(torch.tanh(self.first(x))))
+            if any(True for _ in us.stand_ins(self.second)):  # a student goes on where the original ends
+                x = self.third(x)
+            logits: Tensor = self.head(x)
+            return logits
+
+    model = Early()
+    done = us.compression(model, "low_rank", ratio=0.6, data=inputs(32), include=["second", "third"])
+    assert [step.kept for step in done.steps if step.name == "fitted layer after layer"] == [False]
+
+
+def test_one_sample_is_not_fitted_to_the_point_of_a_constant() -> None:
+    model = us.create_model("wrn_10_1").eval()
+    done = us.compression(model, ratio=0.5, data=torch.randn(1, 3, 16, 16))
+    with torch.no_grad():
+        outputs = done.student(torch.randn(8, 3, 16, 16))
+    assert float(outputs.std(0).mean()) > 1e-4
+    assert "fitted layer after layer" not in [step.name for step in done.steps]
+
+
+def test_batches_of_one_are_no_batches_for_batch_norms() -> None:
+    model = nn.Sequential(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.Linear(32, 32), nn.Linear(32, 3))
+    done = us.compression(model.eval(), ratio=0.6, data=inputs(16).split(1))
+    assert "batch norms estimated again" not in [step.name for step in done.steps]
+
+
+def test_a_network_may_return_what_it_likes() -> None:
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp()
+
+        def forward(self, x: Tensor) -> Any:
+            return SimpleNamespace(logits=self.body(x))
+
+    student = us.compress(Wrapped(), ratio=0.5, data=inputs(), output_of=lambda found: found.logits)
+    assert student(inputs()).logits.shape == (64, 5)
+
+
+def test_a_network_that_switches_gradients_off_is_calibrated_without() -> None:
+    class Off(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp()
+
+        @torch.no_grad()
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.body(x)
+            return logits
+
+    assert {seen.gradient for seen in us.calibrate(Off(), inputs()).layers.values()} == {None}
+    model, x = mlp(), inputs()
+    with torch.inference_mode():
+        us.calibrate(model, x)
+
+
+def test_a_student_is_in_the_mode_of_each_module_of_the_original() -> None:
+    model = nn.Sequential(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.Linear(32, 32), nn.Linear(32, 3)).train()
+    model[1].eval()
+    student = us.compress(model, ratio=0.7, data=inputs())
+    assert student.training
+    assert [module.training for module in student.children()] == [True, False, True, True]
+    assert model.training
+
+
+def test_a_norm_with_parts_takes_a_mean_and_a_shared_one_does_not() -> None:
+    class WithPart(nn.BatchNorm1d):
+        def __init__(self) -> None:
+            super().__init__(32)
+            self.act = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.act(super().forward(x))
+            return found
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(12, 32, bias=False), nn.Linear(32, 32, bias=False)
+            self.third, self.shared, self.own = nn.Linear(32, 32, bias=False), nn.BatchNorm1d(32), WithPart()
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.shared(self.third(self.shared(self.second(self.own(self.first(x))))))
+            return found
+
+    found = find_shifts(Net().eval(), ["first", "second", "third"], read_batches(inputs(2), 2)[0])
+    assert [found[path].norm for path in ("first", "second", "third")] == ["own", "", ""]
+
+
+def test_batches_that_do_not_go_together_are_not_joined() -> None:
+    sizes = [torch.zeros(2, 3, 8, 8), torch.zeros(2, 3, 12, 12), torch.zeros(1, 3, 8, 8)]
+    assert joined(read_batches(sizes, 9)).size == 3
+    tokens = [{"input_ids": torch.ones(2, length, dtype=torch.long)} for length in (4, 9, 4)]
+    assert joined(read_batches(tokens, 9)).size == 4
+    masked = [{**one, "attention_mask": torch.ones_like(one["input_ids"])} for one in tokens]
+    whole = joined(read_batches(masked, 9))
+    assert whole.size == 6
+    assert whole.mask is not None
+    assert int(whole.mask.sum()) == 2 * (4 + 9 + 4)
+
+
+@pytest.mark.parametrize("budget", [{"scale": 0.4}, {"knob": 4}])
+def test_a_calibration_spends_a_budget_and_no_knob(budget: dict[str, Any]) -> None:
+    known = us.calibrate(mlp(), inputs())
+    with pytest.raises(ValueError, match="give params, mult_adds, bytes or ratio, not"):
+        us.plan(mlp(), "auto", calibration=known, **budget)
+
+
+def test_samples_are_at_least_one() -> None:
+    with pytest.raises(DataError, match="samples is 0, not at least 1"):
+        us.calibrate(mlp(), inputs(), samples=0)
+
+
+def test_a_loader_is_read_once_and_one_that_shuffles_is_refused(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = mlp(), inputs()
+    yardstick = Yardstick(model, iter(x.split(16)))
+    assert yardstick.of(model).agreement == 100
+    (tmp_path / "shuffled.py").write_text(
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "def make(): return DataLoader(torch.randn(64, 12), 8, shuffle=True)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="a DataLoader that shuffles"):
+        find_data("shuffled.py:make")

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import nn
 
 import understudy as us
 from measure import RESULTS, write
 from peers import narrower, pruned
 from subjects import Folders, Subject, cifar_images, make
-from understudy._util.text_tables import table
+from understudy.students.file import file_size
 from understudy.train import recover
 
 CIFAR = ("resnet20", "resnet56", "wrn_16_2")
@@ -95,7 +94,7 @@ class Bench:
         started = time.monotonic()
         student, told = self._made(cell, subject)
         seconds = time.monotonic() - started
-        found = {"score": subject.score(us.merge(student)), "seconds": round(seconds, 1), **told}
+        found = {"score": subject.score(us.merge(student)), "took": round(seconds, 1), **told}
         if cell.seconds:
             fitted = recover(student, subject.model, self._training(subject), seconds=cell.seconds)
             found["recovered"] = subject.score(us.merge(fitted.network))
@@ -103,6 +102,8 @@ class Bench:
             **dataclasses.asdict(cell),
             "params": sum(parameter.numel() for parameter in student.parameters()),
             "dense_params": sum(parameter.numel() for parameter in subject.model.parameters()),
+            "bytes": file_size(student),
+            "dense_bytes": file_size(subject.model),
             "dense": subject.dense,
             **found,
         }
@@ -160,29 +161,24 @@ def main() -> None:
         if given.write:
             write("compress", {"cells": done})
         print(done[-1], flush=True)
-    Console(width=130).print(summary(done))
+    print("\n".join(rows(done)))
 
 
-def summary(done: list[dict[str, Any]]) -> Any:
-    """A row for every cell that was measured."""
-    rows = []
-    for cell in done:
-        if "refused" not in cell:
-            score = next(iter(cell["score"]))
-            told = [cell.get(part, {}).get(score, "") for part in ("dense", "plain", "score", "recovered")]
-            kept = f"{100 * cell['params'] / cell['dense_params']:.1f} %"
-            rows.append((cell["network"], cell["method"], kept, cell["metric"], *map(str, told)))
-    heads = [
-        "network",
-        "method",
-        ">kept",
-        "budget",
-        ">before",
-        ">fit to the weights",
-        ">compressed",
-        ">recovered",
-    ]
-    return table(heads, rows)
+def rows(done: list[dict[str, Any]]) -> list[str]:
+    """A line of Markdown for every cell that was measured, as docs/compress.md has them."""
+    lines = []
+    for cell in sorted(
+        done, key=lambda cell: (cell["network"], cell["metric"], -cell["share"], cell["seconds"])
+    ):
+        if "refused" in cell:
+            continue
+        score = next(iter(cell["score"]))
+        told = [cell.get(part, {}).get(score) for part in ("dense", "plain", "score", "recovered")]
+        numbers = ["" if number is None else f"{number:.{2 if number > 1 else 3}f}" for number in told]
+        of = "mult-adds" if cell["metric"] == "mult_adds" else "parameters"
+        kept = f"{100 * cell['share']:.0f} % of the {of}"
+        lines.append(f"| {cell['network']} | `{cell['method']}` | {kept} | {' | '.join(numbers)} |")
+    return lines
 
 
 if __name__ == "__main__":

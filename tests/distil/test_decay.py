@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 import understudy as us
+from representatives import NAMES
 from understudy.distil.decay import Policy, Scope, weight_decay_groups
 from understudy.layers import Layer
 from understudy.planning.request import Spatial
 
-NAMES = us.list_transforms()
 SPATIAL: tuple[Spatial, ...] = ("separable", "unfolded")
 DECAY = 5e-4
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import understudy as us
+from representatives import TRANSFORMS
 from understudy.counting.trace import trace
 from understudy.layers import Conv, Execution, Layer, Linear, SeparableConv
 from understudy.layers.geometry import Geometry
-from understudy.transforms import Transform, known_transforms
+from understudy.transforms import Transform
 
-TRANSFORMS = list(known_transforms().values())
 PATHS = ("structured", "formed")
 MODES = ("zeros", "reflect", "replicate", "circular")
 IN, OUT = 8, 12

@@ -18,12 +18,12 @@ from torch.utils._pytree import tree_leaves
 
 import understudy as us
 from reading import reading_encoder
+from representatives import NAMES
 from snapshots import snapshot
 from understudy.planning.plan import Plan, PlannedLayer
 from understudy.planning.request import Spatial
 from understudy.planning.sites import Sites
 
-NAMES = us.list_transforms()
 CONTINUOUS = ["low_rank", "tensor_train", "tucker", "acdc", "hashed"]
 SPATIAL: tuple[Spatial, ...] = ("separable", "unfolded")
 

@@ -15,12 +15,12 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import understudy as us
+from representatives import NAMES
 from snapshots import snapshot
 from understudy.planning.request import Spatial
 from understudy.students import file as checkpoint
 from understudy.transforms import Hashed
 
-NAMES = us.list_transforms()
 SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
 
 

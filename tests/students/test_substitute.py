@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import understudy as us
+from representatives import NAMES
 from snapshots import snapshot
 from understudy.layers import Conv, Layer, Linear, SeparableConv
 from understudy.layers.replacement import Spec
@@ -26,7 +27,6 @@ from understudy.planning.plan import Plan
 from understudy.planning.request import Spatial
 from understudy.students.substitute import separate
 
-NAMES = us.list_transforms()
 SPATIAL: tuple[Spatial, ...] = ("separable", "unfolded")
 
 
@@ -811,7 +811,7 @@ def test_a_plan_with_an_illegal_knob_is_refused_before_anything_is_made() -> Non
 
 @pytest.mark.no_cover
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own
-@pytest.mark.parametrize("name", us.list_transforms())
+@pytest.mark.parametrize("name", NAMES)
 def test_a_compiled_student_takes_batches_of_any_size_in_one_graph(name: str) -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10))
     plan = us.plan(model, name, scale=0.2)

@@ -27,7 +27,7 @@ def result(name: str) -> dict[str, object]:
     return loaded
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_the_example_prints_what_the_readme_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,7 +37,7 @@ def test_the_example_prints_what_the_readme_shows(
     assert (tmp_path / "student.safetensors").stat().st_size == 4_901_260
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_the_plan_prints_what_the_readme_shows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     out = run("plan", "wrn_50_2", "--all", "--params", "17.6M").out

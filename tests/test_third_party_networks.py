@@ -16,7 +16,7 @@ from understudy.planning.plan import Plan
 from understudy.planning.request import Spatial
 
 # A tracer would take most of the time here, and what runs is measured elsewhere.
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.untraced
 
 
 @dataclasses.dataclass(frozen=True)

@@ -124,14 +124,14 @@ def test_every_transform_keeps_its_promises_as_a_class(case: Case) -> None:
             check(case)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 @pytest.mark.parametrize("check", COMPILERS, ids=name)
 def test_every_transform_keeps_its_promises_to_compilers(check: Check, case: Case) -> None:
     check(case)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex operators")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about itself
 def test_inductor_agrees_with_eager_on_a_network_of_all_kinds_of_transforms() -> None:

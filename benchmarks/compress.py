@@ -119,8 +119,9 @@ class Bench:
             return us.substitute(
                 subject.model, us.plan(subject.model, "low_rank", params=params, spatial="unfolded")
             ), {}
-        mult_adds = int(cell.share * us.cost(subject.model, subject.example).mult_adds)
-        budget = {"params": params} if cell.metric == "params" else {"mult_adds": mult_adds}
+        budget = {"params": params}
+        if cell.metric == "mult_adds":
+            budget = {"mult_adds": int(cell.share * us.cost(subject.model, subject.example).mult_adds)}
         done = subject.compressed(cell.method, **budget)
         told: dict[str, Any] = {"steps": [dataclasses.asdict(step) for step in done.steps]}
         if cell.method != "auto" and cell.metric == "params":

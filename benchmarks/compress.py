@@ -22,14 +22,16 @@ from torch import nn
 
 import understudy as us
 from measure import RESULTS, write
-from peers import narrower, pruned
+from peers import decomposed, narrower, pruned
 from subjects import Folders, Subject, cifar_images, make
+from understudy._util.provenance import commit
 from understudy.students.file import file_size
 from understudy.train import recover
 
 CIFAR = ("resnet20", "resnet56", "wrn_16_2")
 RATIOS = (0.9, 0.83, 0.7, 0.59, 0.5, 0.3)
 RECOVERY = 300.0  # seconds
+DISTILLATION = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,8 @@ def cells() -> list[Cell]:
         for method in ("auto", "torch_pruning", "plain")
     ]
     found += [Cell("wrn_16_2", "narrower", share, seconds=RECOVERY) for share in (0.5, 0.3)]
+    found += [Cell("efficientnet_lite0", "pivoted", 0.8, seconds=DISTILLATION)]
+    found += [Cell(network, "tensorly_torch", share) for network in CIFAR for share in wanted[network]]
     found += [Cell(network, method, 0.5, "mult_adds") for method in ("auto", "pivoted") for network in CIFAR]
     found += [Cell(network, name, 0.5) for name in names for network in CIFAR]
     found += [
@@ -113,6 +117,8 @@ class Bench:
         params = subject.params(cell.share)
         if cell.method == "torch_pruning":
             return pruned(subject.model, subject.example, params), {}
+        if cell.method == "tensorly_torch":
+            return decomposed(subject.model, params), {}
         if cell.method == "narrower":
             return narrower(cell.network, params), {}
         if cell.method == "plain":
@@ -124,16 +130,17 @@ class Bench:
             budget = {"mult_adds": int(cell.share * us.cost(subject.model, subject.example).mult_adds)}
         done = subject.compressed(cell.method, **budget)
         told: dict[str, Any] = {"steps": [dataclasses.asdict(step) for step in done.steps]}
-        if cell.method != "auto" and cell.metric == "params":
-            plan = us.plan(
-                subject.model, cell.method, params=params, include=subject.include, spatial="unfolded"
-            )
+        if cell.metric == "params":
+            family = "low_rank" if cell.method == "auto" else cell.method
+            plan = us.plan(subject.model, family, params=params, include=subject.include, spatial="unfolded")
             told["plain"] = subject.score(us.merge(us.substitute(subject.model, plan)))
         told["transforms"] = list(done.plan.transforms)
         return done.student, told
 
-    def _training(self, subject: Subject) -> torch.Tensor:
-        """All training images, without their labels."""
+    def _training(self, subject: Subject) -> Any:
+        """All training images, without their labels; where there are no more, those that were looked at."""
+        if subject.name not in CIFAR:
+            return subject.batches
         files = sorted(self.folders.cifar.glob("data_batch_*.bin"))
         return torch.cat([cifar_images(file, subject.name)[0] for file in files])
 
@@ -156,9 +163,10 @@ def main() -> None:
         if cell.key in held or is_late or (given.only and cell.network != given.only):
             continue
         try:
-            done.append(bench.measured(cell))
+            found = bench.measured(cell)
         except us.BudgetError as error:
-            done.append({**dataclasses.asdict(cell), "refused": str(error)})
+            found = {**dataclasses.asdict(cell), "refused": str(error)}
+        done.append({**found, "commit": commit()})
         if given.write:
             write("compress", {"cells": done})
         print(done[-1], flush=True)

@@ -1,4 +1,4 @@
-"""What others offer for the same parameters: channel pruning, and a narrower network from scratch."""
+"""What others offer for the same parameters: pruning, decomposition, a narrower network from scratch."""
 
 from __future__ import annotations
 
@@ -26,6 +26,23 @@ def pruned(model: nn.Module, example: tuple[int, ...], params: int) -> nn.Module
             pruning_ratio=ratio,
             ignored_layers=[last],
         ).step()
+        return made
+
+    return least(at, params)
+
+
+def decomposed(model: nn.Module, params: int) -> nn.Module:
+    """tensorly-torch 0.5: Tucker factors, over the channels, of every k × k convolution's weight."""
+    import tltorch
+
+    def at(share: float) -> nn.Module:
+        made = copy.deepcopy(model).eval()
+        for path, layer in list(made.named_modules()):
+            if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1):
+                factored = tltorch.FactorizedConv.from_conv(
+                    layer, rank=1 - share, factorization="tucker", fixed_rank_modes="spatial"
+                )
+                made.set_submodule(path, factored)
         return made
 
     return least(at, params)

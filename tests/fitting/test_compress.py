@@ -178,3 +178,8 @@ def test_a_network_of_stand_ins_is_refused_and_the_way_is_said() -> None:
     student = us.substitute(Small(), us.plan(Small(), "low_rank", ratio=0.5))
     with pytest.raises(ValueError, match=r"Small holds stand-ins already: us.merge gives plain layers first"):
         us.compress(student, ratio=0.5, data=images())
+
+
+def test_a_budget_in_the_place_of_the_transform_is_said_to_be_one() -> None:
+    with pytest.raises(ValueError, match=r"transform is 0.5, not a name: a budget is given as one, ratio="):
+        us.compress(Small(), 0.5, data=images())

@@ -825,3 +825,10 @@ def test_every_transform_is_compared_under_one_budget() -> None:
         us.compare(Mixed(), ratio=0.3, options={"index": "balanced"})
     with pytest.raises(ValueError, match="a budget of mult-adds needs an example"):
         us.compare(Mixed(), mult_adds="1M")
+
+
+@pytest.mark.parametrize("name", us.list_transforms())
+def test_a_layer_of_one_output_is_planned_or_stays_dense(name: str) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 1, 3))
+    plan = us.plan(model, name, ratio=0.9, spatial="separable", include=["1", "2"])
+    assert plan.params <= 0.9 * sum(parameter.numel() for parameter in model.parameters())

@@ -89,19 +89,6 @@ def _first(test: Iterable[Any], samples: int) -> Iterator[Batch]:
             return
 
 
-@torch.no_grad()
-def output_error(
-    model: nn.Module, original: nn.Module, batches: Iterable[Batch], output_of: OutputOf | None = None
-) -> float:
-    """‖z − ẑ‖² over ‖z − z̄‖², of the outputs on some inputs."""
-    lost = spread = 0.0
-    for batch in batches:
-        wanted, given = (run(one.eval(), batch, output_of).double() for one in (original, model))
-        lost += float((given - wanted).square().sum())
-        spread += float((wanted - wanted.mean(0)).square().sum())
-    return lost / spread if spread else lost
-
-
 def _percent(part: int, whole: int) -> float:
     return round(100 * part / whole, 4)
 

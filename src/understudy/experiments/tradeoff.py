@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import time
@@ -13,12 +14,13 @@ from torch import nn
 
 from understudy._util.quantities import format_shape
 from understudy.compressions import LayerShare, Looked, Recovery, Skipped, Student, Tried
+from understudy.fitting.attempts import Attempts
 from understudy.fitting.calibrate import SAMPLES, Watch, calibrate
 from understudy.fitting.calibration import Calibration
 from understudy.fitting.compress import Compression, compression
 from understudy.fitting.fit import dense_matrix
 from understudy.fitting.inputs import OutputOf, first_sample, held_back, read_batches
-from understudy.layers import stand_ins
+from understudy.layers import check_plain
 from understudy.layers.opening import opened
 from understudy.planning.budget import Budget
 from understudy.planning.plan import Plan
@@ -27,7 +29,7 @@ from understudy.planning.sites import Include, sites
 from understudy.students.substitute import merge
 from understudy.transforms import list_transforms
 
-from .quality import Yardstick, footprint, latency, output_error
+from .quality import Yardstick, footprint, latency
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +42,10 @@ class Made:
 
 
 class Tradeoff:
-    """Makes students of one trained network, which is looked at once; the network itself is not changed.
+    """Makes students of one trained network, which is looked at once and not changed.
 
     `data` are inputs to look at, `test` others to measure with, of which labels count where they have any;
-    the other settings are as for `compression`, and for `Yardstick`.
+    the other settings are as for `compression`, and for `Yardstick`. Students are in evaluation mode.
 
         curve = Tradeoff(model, data=batches, test=others)
         for made in curve.students(["low_rank", "tucker"], [Budget("ratio", 0.5)]):
@@ -68,11 +70,8 @@ class Tradeoff:
         seed: int = 0,
         watch: Watch = lambda *_: None,
     ) -> None:
-        if any(True for _ in stand_ins(model)):
-            raise ValueError(
-                f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first"
-            )
-        self.model, self.watch = model, watch
+        check_plain(model)
+        self.model, self.watch = copy.deepcopy(model).eval(), watch
         self.batches = read_batches(data, samples)
         self.example = first_sample(self.batches[0])
         self.settings: dict[str, Any] = {
@@ -86,7 +85,7 @@ class Tradeoff:
             "seed": seed,
             "watch": watch,
         }
-        self.survey = sites(model, include=include, exclude=exclude)
+        self.survey = sites(self.model, include=include, exclude=exclude)
         self._calibration: Calibration | None = None
         self._test: dict[str, Any] = {
             "labels": labels,
@@ -96,7 +95,7 @@ class Tradeoff:
         }
         self._test_inputs = test
         self._yardstick: Yardstick | None = None
-        self.costs, note = footprint(model, self.example)
+        self.costs, note = footprint(self.model, self.example)
         self.notes: tuple[str, ...] = (note,) if note else ()
 
     @property
@@ -175,10 +174,8 @@ class Tradeoff:
     def recovered(self, made: Made, network: nn.Module, *, epochs: int, rate: float, seconds: float) -> Made:
         """The same student after training, measured again; or from before, where that was no gain."""
         _, deciding = held_back(self.batches)
-        before, after = (
-            output_error(model, self.model, deciding, self.settings["output_of"])
-            for model in (made.network, network)
-        )
+        judged = Attempts(self.model, deciding, self.settings["output_of"])
+        before, after = judged.error_of(made.network), judged.error_of(network)
         recovery = Recovery(
             epochs, rate, round(seconds, 2), self.yardstick.of(merge(network)), after < before
         )

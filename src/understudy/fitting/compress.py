@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from understudy.counting.trace import trace
-from understudy.layers import stand_ins
+from understudy.layers import check_plain
 from understudy.layers.opening import close_, opened
 from understudy.planning.budget import Budget
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
-from understudy.planning.request import AUTO, Request, Spatial, TransformChoice
+from understudy.planning.request import AUTO, Request, Spatial, TransformChoice, assigned
 from understudy.planning.sites import Include
 from understudy.planning.worth import Worth
 from understudy.students.substitute import substitute
@@ -108,8 +108,8 @@ def compression(
     >>> [step.name for step in done.steps][:2]
     ['fitted to the weights alone', 'fitted to the data']
     """
-    if any(True for _ in stand_ins(model)):
-        raise ValueError(f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first")
+    check_plain(model)
+    assigned(transform)  # tells of a wrong one before anything else is asked for
     budget = Budget.of(params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio)
     batches = read_batches(data, samples)
     fitted_on, decided_on = held_back(batches)

@@ -4,8 +4,18 @@ from .conv import Conv
 from .execution import Execution
 from .geometry import Geometry
 from .grouped import GroupedConv
-from .layer import Layer, stand_ins
+from .layer import Layer, check_plain, stand_ins
 from .linear import Linear
 from .separable import SeparableConv
 
-__all__ = ["Conv", "Execution", "Geometry", "GroupedConv", "Layer", "Linear", "SeparableConv", "stand_ins"]
+__all__ = [
+    "Conv",
+    "Execution",
+    "Geometry",
+    "GroupedConv",
+    "Layer",
+    "Linear",
+    "SeparableConv",
+    "check_plain",
+    "stand_ins",
+]

@@ -47,10 +47,7 @@ class Conv(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
-        self.geometry.check_input(x, self.in_channels)
-        if x.dim() == self.geometry.dims + 1:
-            return self._call(x.unsqueeze(0)).squeeze(0)
-        return self._call(x)
+        return self.geometry.batched(self._call, x, self.in_channels)
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """The first stage takes the kernel where it can; plain stages after it are 1×1 convolutions."""

@@ -71,6 +71,11 @@ class Geometry:
             sizes = f"{channels}{', …' * self.dims}"
             raise ValueError(f"expected (batch, {sizes}) or ({sizes}), got {tuple(x.shape)}")
 
+    def batched(self, run: Callable[[Tensor], Tensor], x: Tensor, channels: int) -> Tensor:
+        """`run` on (batch, channels, …), of which (channels, …) is one; a ValueError for any other shape."""
+        self.check_input(x, channels)
+        return run(x.unsqueeze(0)).squeeze(0) if x.dim() == self.dims + 1 else run(x)
+
     def output_size(self, x: Tensor) -> list[int]:
         """Pixels of the output along each axis."""
         edges = self.edges

@@ -167,6 +167,12 @@ def stand_ins(model: nn.Module) -> Iterator[tuple[str, Layer]]:
             yield path, module
 
 
+def check_plain(model: nn.Module) -> None:
+    """Raise a ValueError where a network holds stand-ins already."""
+    if any(True for _ in stand_ins(model)):
+        raise ValueError(f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first")
+
+
 @torch.no_grad()
 def fill_(dense: nn.Linear | nn.Conv1d | nn.Conv2d, weight: Tensor, bias: Tensor | None) -> None:
     """Give a plain layer its weight and bias, and the bias whether it is trained."""

@@ -139,6 +139,8 @@ class Pricing:
             return self.cost(metric, knob)
 
         def by_scale(scale: float) -> int:
+            if not legal:
+                return 0
             place = legal.index(self.transform.knob_at(*self.shape, scale))
             return max(0, bisect.bisect_right(knobs, place, key=legal.index) - 1)
 

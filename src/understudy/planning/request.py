@@ -163,6 +163,8 @@ def candidates(name: str) -> list[type[Transform]]:
 
 
 def _name(transform: str | type[Transform]) -> str:
+    if isinstance(transform, int | float):
+        raise ValueError(f"transform is {transform!r}, not a name: a budget is given as one, ratio=0.5")
     return AUTO if transform == AUTO else get_transform(transform).name
 
 

@@ -14,7 +14,6 @@ from .acdc_fit import WORK, fit, fit_in
 from .base import Shapes, Transform
 from .cosine import CosineTransform, cosine_matrix, real_fft_mult_adds, riffle, unriffle
 from .metric import Metric
-from .numerics import clamp_knob
 from .orders import Order
 from .stages import State, result_type
 
@@ -39,12 +38,6 @@ class Acdc(Transform):
     def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
         """Up to as many parameters as the matrix has entries."""
         return range(1, max(1, min(in_features, out_features) // 2) + 1)
-
-    @classmethod
-    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
-        """Proportional to the most layers."""
-        legal = cls.knobs(in_features, out_features)
-        return clamp_knob(scale * legal[-1], legal)
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:

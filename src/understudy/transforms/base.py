@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .metric import Metric
+from .numerics import clamp_knob
 from .orders import FORMED, MANY_BITS, Order, cheapest, convolving, known_positions
 from .refine import QUICK, refine_
 from .stages import Product, State
@@ -69,9 +70,10 @@ class Transform(nn.Module, abc.ABC):
         """The legal knobs of a shape, cheapest first; empty when the shape is refused."""
 
     @classmethod
-    @abc.abstractmethod
     def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
-        """The legal knob at a normalised scale in 0..1, where 1 is the most expensive."""
+        """The legal knob at a normalised scale in 0..1, where 1 is the most expensive: here in proportion."""
+        legal = cls.knobs(in_features, out_features)
+        return clamp_knob(scale * legal[-1], legal)
 
     @classmethod
     @abc.abstractmethod

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Shapes, Transform
-from .numerics import balance_, clamp_knob, nearest_divisor, truncated_svd
+from .numerics import balance_, nearest_divisor, truncated_svd
 from .orders import Order
 from .stages import Blocks, Permute, Product, State
 
@@ -52,12 +52,6 @@ class Blast(Transform):
     def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
         """Up to the rank that holds every matrix with all diagonals alike."""
         return range(1, min(in_features, out_features) + 1)
-
-    @classmethod
-    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
-        """Proportional to the largest rank."""
-        legal = cls.knobs(in_features, out_features)
-        return clamp_knob(scale * legal[-1], legal)
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:

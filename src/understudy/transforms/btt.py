@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .base import Shapes, Transform
 from .metric import Metric
-from .numerics import clamp_knob, nearest_divisor, truncated_svd
+from .numerics import nearest_divisor, truncated_svd
 from .orders import Order
 from .refine import refine_
 from .stages import Blocks, Permute, Product, State
@@ -52,12 +52,6 @@ class Btt(Transform):
         """Every rank that a block can have."""
         k, m = block_counts(in_features, out_features)
         return range(1, min(in_features // k, out_features // m) + 1)
-
-    @classmethod
-    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
-        """Proportional to the largest rank."""
-        legal = cls.knobs(in_features, out_features)
-        return clamp_knob(scale * legal[-1], legal)
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:

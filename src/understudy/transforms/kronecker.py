@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Shapes, Transform
-from .numerics import clamp_knob, divisors, truncated_svd
+from .numerics import divisors, truncated_svd
 from .orders import Order
 from .stages import Product, State
 
@@ -66,12 +66,6 @@ class Kronecker(Transform):
         """Up to the terms that hold every matrix."""
         out_a, in_a, out_b, in_b = sides(in_features, out_features)
         return range(1, min(out_a * in_a, out_b * in_b) + 1)
-
-    @classmethod
-    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
-        """Proportional to the most terms."""
-        legal = cls.knobs(in_features, out_features)
-        return clamp_knob(scale * legal[-1], legal)
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:

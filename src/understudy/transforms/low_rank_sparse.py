@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from .base import Shapes, Transform
+from .low_rank import low_rank_factors
 from .metric import Metric
-from .numerics import balance_, clamp_knob, truncated_svd
+from .numerics import truncated_svd
 from .orders import Order
 from .refine import refine_
 from .stages import Product, State
@@ -47,12 +48,6 @@ class LowRankSparse(Transform):
     def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
         """Every rank a matrix of this shape can have."""
         return range(1, min(in_features, out_features) + 1)
-
-    @classmethod
-    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
-        """Proportional to the largest rank."""
-        legal = cls.knobs(in_features, out_features)
-        return clamp_knob(scale * legal[-1], legal)
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:
@@ -144,9 +139,7 @@ class LowRankSparse(Transform):
             return
         plain = float(metric.loss(self.matrix() - matrix))
         kept = self.u.clone(), self.v.clone(), self.values.clone(), self.index.clone()
-        u, v = truncated_svd(metric.whiten(matrix), self.knob)
-        u, v = metric.whitened_out(u), metric.whitened_in(v)
-        balance_(u, v)
+        u, v = low_rank_factors(matrix.double(), self.knob, metric)
         rest = matrix.double() - u @ v
         scale = metric.covariance.diagonal().sqrt()
         values, index = self._largest(rest * scale)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from .base import Shapes, Transform
 from .low_rank import LowRank, low_rank_factors
 from .metric import Metric
-from .numerics import clamp_knob
 from .orders import Order
 from .stages import Product, State
 
@@ -36,29 +35,10 @@ class Pivoted(Transform):
     a: nn.Parameter  # (out − r, r)
     places: Tensor  # (out,): where in [I; A] V each row of W is
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        knob: int,
-        *,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(in_features, out_features, knob, seed=seed, device=device, dtype=dtype)
-        self.register_buffer("places", torch.arange(out_features, dtype=torch.int32, device=device))
-
     @classmethod
     def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
         """Every rank with which some row is a combination of others."""
         return range(1, min(in_features, out_features - 1) + 1)
-
-    @classmethod
-    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
-        """⌊scale · the highest rank⌋."""
-        legal = cls.knobs(in_features, out_features)
-        return clamp_knob(scale * legal[-1], legal) if legal else 1
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:
@@ -94,11 +74,10 @@ class Pivoted(Transform):
 
     @torch.no_grad()
     def reset_parameters(self, std: float | None = None, generator: torch.Generator | None = None) -> None:
-        """Draw pivot rows of `std`, and A so that a sum of r products with them has it too."""
+        """Draw pivot rows of `std`, which come first, and A so that the others have it too."""
         super().reset_parameters(std, generator)
-        places = self._buffers.get("places")  # there is none yet while the parameters are made
-        if places is not None:
-            places.copy_(torch.arange(self.out_features, device=places.device))
+        places = torch.arange(self.out_features, dtype=torch.int32, device=self.v.device)
+        self.register_buffer("places", places)
         if not self.a.is_meta:
             std = self.in_features**-0.5 if std is None else std
             self.a.mul_(self.knob**-0.5 / std)

@@ -14,7 +14,7 @@ from .base import Shapes, Transform
 from .cosine import real_fft_mult_adds
 from .cycles import undisplaced
 from .metric import Metric
-from .numerics import clamp_knob, truncated_svd
+from .numerics import truncated_svd
 from .orders import Order
 from .refine import refine_
 from .stages import State, columns_by_rows, result_type
@@ -46,12 +46,6 @@ class ToeplitzLike(Transform):
     def knobs(cls, in_features: int, out_features: int) -> Sequence[int]:
         """Up to as many parameters as the matrix has entries."""
         return range(1, max(1, min(in_features, out_features) // 2) + 1)
-
-    @classmethod
-    def knob_at(cls, in_features: int, out_features: int, scale: float) -> int:
-        """Proportional to the largest rank."""
-        legal = cls.knobs(in_features, out_features)
-        return clamp_knob(scale * legal[-1], legal)
 
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:

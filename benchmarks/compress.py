@@ -52,32 +52,25 @@ class Cell:
 
 def cells() -> list[Cell]:
     """All of them, the most telling first."""
-    names = [name for name in us.list_transforms() if name != "dense"]
-    first = ["auto", "tensor_train", "pivoted", "low_rank"]
     wanted = {"resnet20": (0.83, 0.7, 0.59, 0.5), "resnet56": (0.7, 0.5), "wrn_16_2": (0.5, 0.3)}
-    found = [
-        Cell(network, method, share) for method in first for network in CIFAR for share in wanted[network]
-    ]
-    found += [
-        Cell("minilm", method, share)
-        for method in ("pivoted", "low_rank", "auto")
-        for share in (0.9, 0.8, 0.7, 0.5)
-    ]
-    found += [
-        Cell("efficientnet_lite0", method, share)
-        for method in ("pivoted", "low_rank", "auto")
-        for share in (0.95, 0.9, 0.8, 0.7)
-    ]
-    taught = [("resnet56", 0.5), ("wrn_16_2", 0.5), ("wrn_16_2", 0.3)]
+    sentences, photographs = (0.9, 0.8, 0.7, 0.5), (0.95, 0.9, 0.8, 0.7)
+    found = [Cell(network, "auto", share) for network in CIFAR for share in wanted[network]]
+    found += [Cell("minilm", "pivoted", share) for share in sentences]
+    found += [Cell("efficientnet_lite0", "pivoted", share) for share in photographs]
     found += [
         Cell(network, method, share, seconds=RECOVERY)
-        for network, share in taught
-        for method in ("auto", "torch_pruning", "plain")
+        for network, share in (("wrn_16_2", 0.5), ("resnet56", 0.5), ("wrn_16_2", 0.3))
+        for method in ("auto", "torch_pruning")
     ]
-    found += [Cell("wrn_16_2", "narrower", share, seconds=RECOVERY) for share in (0.5, 0.3)]
+    found += [Cell("wrn_16_2", method, 0.5, seconds=RECOVERY) for method in ("plain", "narrower")]
+    found += [Cell("minilm", method, share) for method in ("low_rank", "auto") for share in sentences]
     found += [Cell("efficientnet_lite0", "pivoted", 0.8, seconds=DISTILLATION)]
     found += [Cell(network, "tensorly_torch", share) for network in CIFAR for share in wanted[network]]
-    found += [Cell(network, method, 0.5, "mult_adds") for method in ("auto", "pivoted") for network in CIFAR]
+    found += [
+        Cell("efficientnet_lite0", method, share) for method in ("low_rank", "auto") for share in photographs
+    ]
+    found += [Cell(network, method, 0.5, "mult_adds") for method in ("pivoted", "auto") for network in CIFAR]
+    names = [name for name in us.list_transforms() if name != "dense"]
     found += [Cell(network, name, 0.5) for name in names for network in CIFAR]
     found += [
         Cell(network, name, share) for name in ("auto", *names) for network in CIFAR for share in RATIOS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import understudy as us
@@ -66,3 +67,16 @@ def test_mult_adds_that_have_no_price_are_not_known() -> None:
 
 def test_every_transform_stands_in_for_something() -> None:
     assert set(every_transform()) == set(us.list_transforms()) - {"dense"}
+
+
+class Encoder(nn.Module):
+    """Vectors of length 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(x.flatten(1), dim=1)
+
+
+def test_the_largest_entry_of_a_vector_of_length_one_is_no_answer() -> None:
+    found = quality.Yardstick(Encoder(), [torch.randn(4, 3, 2, 2)]).quality
+    assert found.agreement is None
+    assert found.cosine == pytest.approx(1)

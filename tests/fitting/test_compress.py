@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import understudy as us
 from snapshots import snapshot
-from understudy.fitting.compress import Compression
 from understudy.fitting.inputs import Batch
 from understudy.fitting.shifts import Shift, find_shifts
 
@@ -170,8 +169,31 @@ def test_the_mean_goes_into_the_bias_or_the_batch_norm_that_follows() -> None:
 
 def test_a_layer_that_never_runs_is_fitted_plainly() -> None:
     done = us.compression(small(), ratio=0.6, data=images())
-    assert "never" in done.calibration.idle
-    assert isinstance(done, Compression)
+    known = done.calibration
+    assert "never" in known.idle
+    losses = known.losses("never", small().never, us.get_transform("low_rank"), "pointwise", [1, 4, 12])
+    assert losses[0] > losses[1] > losses[2] > 0  # an average layer, not one that is worth nothing
+    seen = [moments.entry_worth for moments in known.layers.values()]
+    weight = small().never.weight.detach().double()
+    assert losses[0] < float(weight.square().sum()) * max(seen)
+
+
+class Skipping(nn.Module):
+    """A layer whose output its batch norm reads, and a sum beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, bias=False)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        made: Tensor = y + self.norm(y)
+        return made
+
+
+def test_a_batch_norm_is_no_place_for_a_mean_that_a_function_reads_too() -> None:
+    assert find_shifts(Skipping().eval(), ["conv"], Batch(images(2), 2)) == {"conv": Shift()}
 
 
 def test_a_network_of_stand_ins_is_refused_and_the_way_is_said() -> None:
@@ -182,4 +204,4 @@ def test_a_network_of_stand_ins_is_refused_and_the_way_is_said() -> None:
 
 def test_a_budget_in_the_place_of_the_transform_is_said_to_be_one() -> None:
     with pytest.raises(ValueError, match=r"transform is 0.5, not a name: a budget is given as one, ratio="):
-        us.compress(Small(), 0.5, data=images())
+        us.compress(Small(), 0.5, data=images())  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ class Yardstick:
         if not self.wanted:
             raise DataError("there is nothing to test on: no batch came")
         first = self.wanted[0]
-        self.is_classifier = first.dim() == 2 and first.shape[1] > 1
+        self.is_classifier = first.dim() == 2 and first.shape[1] > 1 and not _are_directions(first)
         self.has_labels = labels and self.is_classifier and classes in (None, first.shape[1])
         self.quality = self.of(original)
 
@@ -87,6 +87,12 @@ def _first(test: Iterable[Any], samples: int) -> Iterator[Batch]:
         yield batch
         if samples <= 0:
             return
+
+
+def _are_directions(outputs: Tensor) -> bool:
+    """Whether all rows are of length 1, as those of an encoder: their largest entry is no answer."""
+    lengths = outputs.norm(dim=1)
+    return bool(torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3))
 
 
 def _percent(part: int, whole: int) -> float:

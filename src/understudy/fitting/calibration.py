@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from understudy._util.text_tables import Shown, Table, table
-from understudy.layers.dense import the_dense_map
+from understudy.layers.dense import DenseMap, the_dense_map
 from understudy.layers.replacement import Way
 from understudy.students.file import HEADER_KEY, write_tensors
 from understudy.transforms import Transform
@@ -45,6 +45,12 @@ class SiteMoments:
     def is_short(self) -> bool:
         """Whether there were fewer vectors than dimensions, so that Σ must be regularised."""
         return self.count <= self.covariance.shape[-1]
+
+    @property
+    def entry_worth(self) -> float:
+        """What an error of one entry of the weight costs, on average over all."""
+        seen = float(self.covariance.diagonal(dim1=-2, dim2=-1).mean())
+        return seen * (1.0 if self.gradient is None else float(self.gradient.diagonal().mean()))
 
     def metrics(self, *, is_centred: bool) -> tuple[Metric, ...]:
         """How much an error of the weight matters: one metric, or one for every group."""
@@ -120,15 +126,11 @@ class Calibration(Shown):
     ) -> list[float]:
         """What the best fit at each knob loses: tr(G ΔW Σ ΔWᵀ), the change of the network's outputs, squared.
 
-        Between a few knobs that are fitted the loss is taken to be a power of the parameters. A layer that
-        never ran loses nothing by any knob.
+        Between a few knobs that are fitted the loss is taken to be a power of the parameters. In a layer that
+        never ran, an error is worth what it is on average in those that did.
         """
-        metrics = self.metrics(path)
-        if metrics is None:
-            if path not in self.idle:
-                raise ValueError(f"the calibration of {self.model} knows no layer {path!r}: calibrate again")
-            return [0.0] * len(knobs)
         dense = the_dense_map(layer)
+        metrics = self.metrics(path) or self._assumed(path, dense)
         matrices = dense.matrix.detach().double().cpu().chunk(len(metrics))  # a group each
         if len(metrics) != dense.groups or len(metrics[0].covariance) != matrices[0].shape[1]:
             raise ValueError(f"the calibration of {self.model} is of another {path!r}: calibrate again")
@@ -149,6 +151,15 @@ class Calibration(Shown):
         costs = [transform.params(in_features, out_features, knob) for knob in knobs]
         at = [transform.params(in_features, out_features, knob) for knob in probes]
         return _interpolated(costs, at, self._known[key])
+
+    def _assumed(self, path: str, dense: DenseMap) -> tuple[Metric, ...]:
+        """The metric of a layer that never ran: all directions alike."""
+        if path not in self.idle:
+            raise ValueError(f"the calibration of {self.model} knows no layer {path!r}: calibrate again")
+        worths = [seen.entry_worth for seen in self.layers.values()]
+        worth = sum(worths) / len(worths) if worths else 1.0
+        width = dense.matrix.shape[1]
+        return (Metric((worth or 1.0) * torch.eye(width, dtype=torch.float64)),) * dense.groups
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file, whole or not at all."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from understudy.layers import Layer
 
 from .calibrate import pass_through
 from .inputs import Batch
 
+_ASKING = ("__get__", "dim", "size", "numel", "is_floating_point", "is_complex")
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -40,6 +45,28 @@ class Shift:
             mean = student.get_submodule(self.norm).get_buffer("running_mean")
             before = original.get_submodule(self.norm).get_buffer("running_mean")
             mean.copy_(before.double() - constant.to(before.device))
+
+
+class _Reads(TorchFunctionMode):
+    """Counts the functions that are called with a layer's very output."""
+
+    def __init__(self, given: Mapping[int, str]) -> None:
+        super().__init__()
+        self.given = given
+        self.count: collections.Counter[str] = collections.Counter()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run the function; one that asks for a shape or the like reads no value."""
+        if func.__name__ not in _ASKING:
+            held = {id(one) for one in tree_leaves((args, kwargs or {})) if isinstance(one, Tensor)}
+            self.count.update(self.given[one] for one in held if one in self.given)
+        return func(*args, **(kwargs or {}))
 
 
 def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, Shift]:
@@ -72,7 +99,7 @@ def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, S
         if isinstance(module, NORMS) or not any(True for _ in module.children()):
             handles.append(module.register_forward_pre_hook(enter(path, module)))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _Reads(given) as reads:
             pass_through(model, batch)
     finally:
         for handle in handles:
@@ -81,7 +108,7 @@ def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, S
     for path, readers in read.items():
         if not found[path].bias and sources[readers[0]] > 1:
             continue  # a norm that several layers share is no place for a constant of one
-        if not found[path].bias and len(readers) == 1 and readers[0]:
+        if not found[path].bias and len(readers) == 1 and readers[0] and reads.count[path] == 1:
             norm = model.get_submodule(readers[0])
             if isinstance(norm, NORMS) and norm.running_mean is not None:
                 found[path] = Shift(norm=readers[0])

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 import understudy as us
+from compress_page import fill, rows
 from measure import RESULTS, write
 from peers import decomposed, narrower, pruned
 from subjects import Folders, Subject, cifar_images, make
@@ -164,23 +165,8 @@ def main() -> None:
             write("compress", {"cells": done})
         print(done[-1], flush=True)
     print("\n".join(rows(done)))
-
-
-def rows(done: list[dict[str, Any]]) -> list[str]:
-    """A line of Markdown for every cell that was measured, as docs/compress.md has them."""
-    lines = []
-    for cell in sorted(
-        done, key=lambda cell: (cell["network"], cell["metric"], -cell["share"], cell["seconds"])
-    ):
-        if "refused" in cell:
-            continue
-        score = next(iter(cell["score"]))
-        told = [cell.get(part, {}).get(score) for part in ("dense", "plain", "score", "recovered")]
-        numbers = ["" if number is None else f"{number:.{2 if number > 1 else 3}f}" for number in told]
-        of = "mult-adds" if cell["metric"] == "mult_adds" else "parameters"
-        kept = f"{100 * cell['share']:.0f} % of the {of}"
-        lines.append(f"| {cell['network']} | `{cell['method']}` | {kept} | {' | '.join(numbers)} |")
-    return lines
+    if given.write:
+        fill(done)
 
 
 if __name__ == "__main__":

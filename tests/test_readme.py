@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from command import Run
-from compress import rows
+from compress_page import rows
 from understudy._util.quantities import format_bytes, format_count
 from understudy.experiments import load_grid
 

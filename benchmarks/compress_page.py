@@ -1,0 +1,133 @@
+"""The tables of compressed networks in README.md and docs/compress.md, and their figure, from the result.
+
+python benchmarks/compress_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from measure import RESULTS
+from understudy.report.figures.canvas import drawing, marked, new_figure, save
+from understudy.report.figures.style import styles
+
+ROOT = Path(__file__).parent.parent
+FIGURES = ROOT / "docs" / "figures"
+HEAD = (
+    "| network | method | kept | before | fitted to the weights | compressed | recovered |\n"
+    "|---|---|---|---|---|---|---|\n"
+)
+NETWORKS = {
+    "resnet20": "ResNet-20, CIFAR-10: accuracy, %",
+    "resnet56": "ResNet-56, CIFAR-10: accuracy, %",
+    "wrn_16_2": "WRN-16-2, CIFAR-10: accuracy, %",
+    "efficientnet_lite0": "EfficientNet-Lite0, ImageNet: accuracy, %",
+    "minilm": "MiniLM, sentences: cosine to the original's embeddings",
+}
+OURS = ("auto", "pivoted")  # of these the README tells
+Cells = Sequence[dict[str, Any]]
+
+
+def rows(cells: Cells) -> list[str]:
+    """A line of Markdown for every cell that was measured, as docs/compress.md has them."""
+    lines = []
+    for cell in sorted(cells, key=lambda cell: (_place(cell), cell["method"] not in OURS, cell["seconds"])):
+        if "refused" in cell:
+            continue
+        told = [_score(cell, part) for part in ("dense", "plain", "score", "recovered")]
+        digits = 3 if _is_cosine(cell) else 2
+        numbers = ["" if number is None else f"{number:.{digits}f}" for number in told]
+        of = "mult-adds" if cell["metric"] == "mult_adds" else "parameters"
+        kept = f"{100 * cell['share']:.0f} % of the {of}"
+        lines.append(f"| {cell['network']} | `{cell['method']}` | {kept} | {' | '.join(numbers)} |")
+    return lines
+
+
+def _place(cell: dict[str, Any]) -> tuple[object, ...]:
+    return cell["network"], cell["metric"], -cell["share"]
+
+
+def _score(cell: dict[str, Any], part: str) -> float | None:
+    found: dict[str, float] = cell.get(part, {})
+    return next(iter(found.values()), None)
+
+
+def _is_cosine(cell: dict[str, Any]) -> bool:
+    return "cosine" in cell["dense"]
+
+
+def chosen(cells: Cells) -> list[dict[str, Any]]:
+    """What the README tells: ours in parameters, after recovery where there was one, and peers after it."""
+    told = [cell for cell in cells if cell["metric"] == "params" and "refused" not in cell]
+    taught = [cell for cell in told if cell["seconds"]]
+    met = {(_place(cell), cell["method"]) for cell in taught}
+    ours = [cell for cell in told if cell["method"] in OURS and (_place(cell), cell["method"]) not in met]
+    autos = {_place(cell) for cell in told if cell["method"] == "auto"}
+    return [*taught, *(cell for cell in ours if cell["method"] == "auto" or _place(cell) not in autos)]
+
+
+def fill(cells: Cells) -> None:
+    """Put the lines in their places, and draw the figure."""
+    for page, told in ((ROOT / "README.md", chosen(cells)), (ROOT / "docs" / "compress.md", cells)):
+        text = page.read_text(encoding="utf-8")
+        start = text.index(HEAD) + len(HEAD)
+        end = text.index("\n\n", start)
+        page.write_text(text[:start] + "\n".join(rows(told)) + text[end:], encoding="utf-8")
+    draw(cells)
+
+
+def lines_of(cells: Cells, network: str) -> dict[str, list[tuple[float, float]]]:
+    """Share of the parameters and score, by what a line is called; the dense network is where all begin."""
+    mine = [cell for cell in cells if (cell["network"], cell["metric"]) == (network, "params")]
+    found: dict[str, dict[float, float]] = {}
+    for cell in mine:
+        if "refused" in cell:
+            continue
+        name, share = cell["method"], 100 * cell["share"]
+        recovered, score, plain = (_score(cell, part) for part in ("recovered", "score", "plain"))
+        if recovered is not None:
+            found.setdefault(f"{name}, recovered", {})[share] = recovered
+        if score is not None and name not in ("narrower", "plain"):
+            found.setdefault(name, {})[share] = score
+        if plain is not None and name in (*OURS, "low_rank"):
+            found.setdefault("low rank fitted to the weights alone", {})[share] = plain
+    return {name: sorted(points.items()) for name, points in found.items()}
+
+
+def draw(cells: Cells) -> None:
+    """Score against the share of the parameters: a panel a network."""
+    FIGURES.mkdir(exist_ok=True)
+    lines = {network: lines_of(cells, network) for network in NETWORKS}
+    looks = styles({name for found in lines.values() for name in found})
+    named: set[str] = set()
+    with drawing():
+        figure, axes = new_figure(10.5, (1,) * len(NETWORKS))
+        for ax, (network, title) in zip(axes, NETWORKS.items(), strict=True):
+            dense = max(_score(cell, "dense") or 0 for cell in cells if cell["network"] == network)
+            ax.axhline(dense, color="#6b6b6b", linewidth=0.8, linestyle=":")
+            for name, points in lines[network].items():
+                alone = "recovered" in name
+                ax.plot(
+                    [share for share, _ in points],
+                    [score for _, score in points],
+                    **marked(looks[name]),
+                    linestyle="none" if alone else "-",
+                    markerfacecolor="white" if alone else looks[name].light,
+                    label=None if name in named else name,
+                )
+                named.add(name)
+            ax.set_title(title, loc="left")
+            ax.set(xlim=(28, 97), ylim=(0, 1.05 * dense))
+            ax.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
+        axes[-1].set_xlabel("parameters kept (of MiniLM: of its linear layers); dotted: the original")
+        figure.legend(loc="outside lower center", ncols=4)
+        for path in save(figure, FIGURES, "compress"):
+            if path.suffix != ".svg":
+                path.unlink()
+
+
+if __name__ == "__main__":
+    fill(json.loads((RESULTS / "compress.json").read_text())["cells"])

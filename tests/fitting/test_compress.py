@@ -178,6 +178,11 @@ def test_a_layer_that_never_runs_is_fitted_plainly() -> None:
     assert losses[0] < float(weight.square().sum()) * max(seen)
 
 
+def test_a_quick_compression_ends_with_the_fit_of_each_layer() -> None:
+    done = us.compression(small(), ratio=0.6, data=images(), quick=True)
+    assert [step.name for step in done.steps] == ["fitted to the weights alone", "fitted to the data"]
+
+
 class Skipping(nn.Module):
     """A layer whose output its batch norm reads, and a sum beside it."""
 

@@ -105,6 +105,10 @@ def compress(
         int | None,
         typer.Option(help="Test on the first so many inputs; by default on all.", min=1, show_default=False),
     ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Fit each layer by itself only: a first look at many transforms."),
+    ] = False,
     settings: Settings = None,
     spatial: Spatial = SpatialChoice.auto,
     include: Include = None,
@@ -149,6 +153,7 @@ def compress(
     choices: dict[str, Any] = {
         "samples": samples,
         "test_samples": test_samples,
+        "quick": quick,
         "seed": seed,
         "spatial": spatial.value,
         "include": include,

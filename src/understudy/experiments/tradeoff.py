@@ -67,6 +67,7 @@ class Tradeoff:
         spatial: Spatial = "auto",
         options: Mapping[str, str] | None = None,
         output_of: OutputOf | None = None,
+        quick: bool = False,
         seed: int = 0,
         watch: Watch = lambda *_: None,
     ) -> None:
@@ -82,6 +83,7 @@ class Tradeoff:
             "spatial": spatial,
             "options": options,
             "output_of": output_of,
+            "quick": quick,
             "seed": seed,
             "watch": watch,
         }

@@ -92,6 +92,7 @@ def compression(
     calibration: Calibration | None = None,
     samples: int = SAMPLES,
     output_of: OutputOf | None = None,
+    quick: bool = False,
     seed: int = 0,
     watch: Watch = lambda *_: None,
 ) -> Compression:
@@ -100,7 +101,8 @@ def compression(
     The budget is one of `params`, `mult_adds`, `bytes` and `ratio`; `include`, `exclude`, `spatial`,
     `options` and `seed` are as for `plan`. A `calibration` that was made before is used again. At most
     `samples` inputs are looked at; `output_of` takes the tensor to be kept of what the network returns, by
-    default the first. `watch` is told what is done, and how much of it.
+    default the first. `quick` leaves out what is done after each layer was fitted by itself: for a first look
+    at many transforms. `watch` is told what is done, and how much of it.
 
     >>> import torch, understudy as us
     >>> inputs = torch.randn(16, 3, 16, 16)
@@ -152,7 +154,7 @@ def compression(
     watch("fitting", 1, 3)
     attempts.consider("fitted to the weights alone", substitute(original, plan))
     attempts.consider("fitted to the data", fit(plan))
-    if decided_on is fitted_on:  # one sample cannot be fitted and decide
+    if quick or decided_on is fitted_on:  # one sample cannot be fitted and decide
         return Compression(_as_before(attempts.best, model), plan, known, tuple(attempts.steps))
     watch("fitting layer after layer", 2, 3)
     refit = Refit(original, joined(_within_memory(fitted_on, original)), shifts, known, seed)

@@ -183,7 +183,8 @@ def _holds_matrix(module: nn.Module) -> bool:
 def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) -> Site:
     kernel: tuple[int, ...] = ()
     in_features = out_features = params = 0
-    matrices = [p for p in module.parameters() if not is_lazy(p) and p.dim() >= 2]
+    whole = isinstance(module, Layer) or kind_of(module) != "other"  # parts of others are sites themselves
+    matrices = [p for p in module.parameters(recurse=whole) if not is_lazy(p) and p.dim() >= 2]
     if isinstance(module, nn.Conv1d | nn.Conv2d):
         kernel = module.kernel_size
         in_features, out_features = module.in_channels, module.out_channels

@@ -167,7 +167,7 @@ def _in_groups(groups: int) -> str:
 
 
 def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None:
-    weight = modules[layer.path].get_parameter("weight")
+    weight = modules[layer.path].get_parameter("weight").detach()  # which may be one of inference mode
     if weight.is_meta or bool(weight.isfinite().all()):
         return None
     return f"the weight of {layer.path!r} holds NaN or infinite values"

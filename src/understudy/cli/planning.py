@@ -86,7 +86,7 @@ def transforms(
     if markdown:
         quoted = [(f"`{name}`", *rest) for name, *rest in rows]
         for cells in (head, ("---",) * len(head), *quoted):
-            typer.echo(f"| {' | '.join(cells)} |")
+            print(f"| {' | '.join(cells)} |")
         return
     show(table(head, rows))
 

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from understudy._util.meta import meta_tensors
 from understudy._util.wrappers import held
@@ -24,7 +24,7 @@ def copy_to_run(model: nn.Module, *, meta: bool) -> nn.Module:
     A parallel or compiled wrapper only calls what it wraps, under the same paths. Hooks that neither the
     network itself nor a library put there watch the network of the caller, and are left out.
     """
-    memo: dict[int, Any] = meta_tensors(model) if meta else {}
+    memo: dict[int, Any] = meta_tensors(model) if meta else _computed_tensors(model)
     foreign = {id(hook): hook for hook in _foreign_hooks(model)}
     memo |= foreign  # not copied either: they may hold anything
     for wrapper in reversed([*model.modules()]):  # the innermost first
@@ -53,6 +53,12 @@ def _unfuse_(network: nn.Module) -> None:
             module.activation_relu_or_gelu = 0
         elif isinstance(module, nn.TransformerEncoder):
             module.use_nested_tensor = False
+
+
+def _computed_tensors(model: nn.Module) -> dict[int, Any]:
+    """Copies, by identity, of what old-style weight norm keeps: torch copies no tensor with a history."""
+    kept = [value for module in model.modules() for value in vars(module).values()]
+    return {id(one): one.detach().clone() for one in kept if isinstance(one, Tensor) and not one.is_leaf}
 
 
 class _Calling(nn.Module):

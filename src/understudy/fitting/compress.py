@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from understudy._util.guard import the_network
 from understudy.counting.trace import trace
 from understudy.layers import stand_ins
 from understudy.layers.opening import close_, opened
@@ -108,7 +109,7 @@ def compression(
     >>> [step.name for step in done.steps][:2]
     ['fitted to the weights alone', 'fitted to the data']
     """
-    if any(True for _ in stand_ins(model)):
+    if any(True for _ in stand_ins(the_network(model, copied=True, run=True))):
         raise ValueError(f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first")
     budget = Budget.of(params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio)
     batches = read_batches(data, samples)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from understudy._util.factories import FactoryError, call_factory
+from understudy._util.guard import the_network
 from understudy._util.nearest import hint
 from understudy.counting.trace import Example
 
@@ -73,6 +74,7 @@ def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = N
     >>> tuple(example_input("wrn_16_1", create_model("wrn_16_1")).shape)
     (1, 3, 32, 32)
     """
+    the_network(model, lazy=True)
     source, _, rest = name.partition(":")
     if source == "transformers":
         length = shape[0] if shape else 128

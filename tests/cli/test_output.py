@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import understudy_command
 from understudy.cli import app
 from understudy.cli.output import holdable, prepare_streams
 
@@ -125,6 +126,20 @@ def test_only_what_an_encoding_lacks_is_spelt_out(
     print("3×3 16 → 32, W = Σ Gᵀ x̄ “é” \u4e16", end="", flush=True)
     assert held.getvalue().decode(encoding) == written
     assert holdable("→") == ("→" if encoding == "utf-8" else "->")
+
+
+def test_an_interrupt_before_anything_is_imported_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "understudy").mkdir()
+    (tmp_path / "understudy" / "__init__.py").write_text("raise KeyboardInterrupt")
+    start = Path(understudy_command.__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(start)])}
+    done = subprocess.run(
+        [sys.executable, "-c", "import understudy_command; understudy_command.main()"],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, b"")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="another kind of pipe")

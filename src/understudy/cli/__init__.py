@@ -35,6 +35,8 @@ def main() -> None:
             sys.stderr.flush()
     except BrokenPipeError:
         leave_quietly()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except SystemExit as stop:  # the framework notes a closed pipe by itself, as an error
         if isinstance(stop.__context__, BrokenPipeError):
             leave_quietly()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +22,7 @@ from understudy.counting.trace import Example
 
 from . import nets
 
+_HUB_SECONDS = 3.0  # for the hub to answer
 _EXTRAS = {"timm": "vision", "torchvision": "vision", "transformers": "text"}
 
 
@@ -146,13 +151,28 @@ def _from_transformers(name: str, **options: Any) -> nn.Module:
         config = transformers.AutoConfig.for_model(name, **options)
     else:
         try:
-            config = transformers.AutoConfig.from_pretrained(name, **options)
+            config = transformers.AutoConfig.from_pretrained(name, **options, **hub_options(name))
         except (OSError, ValueError) as error:
             raise UnknownModelError(
                 f"transformers has no model type or folder {name!r}{hint(name, types)}: {error}"
             ) from error
     model: nn.Module = transformers.AutoModel.from_config(config)
     return model
+
+
+def hub_options(name: str) -> dict[str, Any]:
+    """How transformers should look for a name: where the hub cannot be reached, only on this machine.
+
+    It would ask again and again for half a minute. What goes through a proxy is left to it.
+    """
+    if Path(name).is_dir() or urllib.request.getproxies():
+        return {}
+    hub = urllib.parse.urlsplit(importlib.import_module("huggingface_hub").constants.ENDPOINT)
+    try:
+        with socket.create_connection((hub.hostname or "", hub.port or 443), timeout=_HUB_SECONDS):
+            return {}
+    except OSError:
+        return {"local_files_only": True}
 
 
 def _from_factory(place: str, **options: Any) -> nn.Module:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import pickle
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -124,7 +125,7 @@ def test_an_odd_network_is_worked_with_or_refused_in_one_sentence(kind: str, tmp
         try:
             call(make(), tmp_path)
         except (TypeError, ValueError) as error:
-            said, last = str(error), inspect.getinnerframes(error.__traceback__)[-1].filename
+            said, last = str(error), traceback.extract_tb(error.__traceback__)[-1].filename
             assert "\n" not in said.strip() or name not in refusing, (name, said)
             assert Path(last).is_relative_to(Path(us.__file__).parent), (name, last, said)
             assert (words in said) >= (name in refusing), (name, said)

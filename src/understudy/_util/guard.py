@@ -48,14 +48,14 @@ def the_network(
                     "one that can, and remove_weight_norm undoes it"
                 )
     for key, parameter in model.named_parameters():
-        if is_lazy(parameter):
-            if not lazy:
-                raise ValueError(
-                    f"the shape of {key!r} of {kind} is unknown before its first call: run it once"
-                )
-        elif (weights or run) and parameter.is_meta:
+        has_shape = not is_lazy(parameter)
+        if not has_shape and not lazy:
+            raise ValueError(f"the shape of {key!r} of {kind} is unknown before its first call: run it once")
+        if not has_shape:
+            continue
+        if (weights or run) and parameter.is_meta:
             raise ValueError(f"{key!r} of {kind} is on the meta device, without the values that are needed")
-        elif run and parameter.is_floating_point() and parameter.element_size() < 2:
+        if run and parameter.is_floating_point() and parameter.element_size() < 2:
             raise ValueError(f"{key!r} of {kind} is {parameter.dtype}, with which torch does not compute")
     return model
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from understudy import __version__
 from understudy._util.text_tables import Shown, Table, plain_text
 
-from .output import holdable
+from .output import holdable, say
 
 app = typer.Typer(
     help="Replace the linear parts of a network by structured stand-ins; count truthfully what they cost; "
@@ -29,7 +29,7 @@ def _version(
     ] = False,
 ) -> None:
     if version:
-        print(__version__)
+        say(__version__)
         raise typer.Exit
 
 
@@ -41,7 +41,7 @@ def show(what: Table | Shown | str) -> None:
     if console.is_terminal:
         console.print(made, highlight=False)
     else:  # a file or a pipe: as wide as it is, or as COLUMNS says, and no line padded
-        print(plain_text(made), flush=True)
+        say(plain_text(made))
 
 
 def assignment(given: list[str] | None) -> str | dict[str, str] | None:

@@ -52,6 +52,12 @@ def prepare_streams() -> None:
             stream.reconfigure(errors=_HANDLER)
 
 
+def say(text: str) -> None:
+    """Write a line to standard output at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def holdable(text: str) -> str:
     """Text as standard output can hold it, before it is laid out in columns."""
     encoding = sys.stdout.encoding or "utf-8"

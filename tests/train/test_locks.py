@@ -72,9 +72,10 @@ from understudy._util import files
 from understudy.train import Recipe, Run
 from understudy.train.run import RunInUseError
 import understudy.cli
-run = Run.open(sys.argv[1], Recipe())
+from pathlib import Path
+run = Run.open(Path(sys.argv[1]), Recipe())
 try:
-    Run.open(sys.argv[1], Recipe())
+    Run.open(Path(sys.argv[1]), Recipe())
 except RunInUseError:
     print("held")
 """

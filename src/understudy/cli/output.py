@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import os
 import sys
@@ -68,6 +69,6 @@ def leave_quietly() -> NoReturn:
     """End where nobody reads on: whatever is still to be written goes nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        with contextlib.suppress(io.UnsupportedOperation):  # no file is behind it
             os.dup2(nowhere, stream.fileno())
     sys.exit(CLOSED_PIPE)

@@ -9,7 +9,6 @@ Nothing is trained and no weight is made. The paper's counter adds one for every
 from __future__ import annotations
 
 import argparse
-import resource
 import time
 from typing import Any
 
@@ -98,6 +97,8 @@ def main() -> None:
             "plans": cells,
         }
         show(network, networks[network])
+    import resource  # of POSIX alone
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process: {peak:.0f} MB")
     if arguments.write:

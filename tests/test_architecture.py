@@ -157,6 +157,18 @@ def test_no_library_of_networks_is_imported_at_the_top() -> None:
         assert not {name.split(".")[0] for name in imports(path, top_level(path))} & LIBRARIES, path
 
 
+def test_nothing_of_one_system_alone_is_imported_at_the_top() -> None:
+    alone = {"fcntl", "grp", "msvcrt", "posix", "pwd", "resource", "termios", "tty", "winreg"}
+    for path in (*FILES, *(ROOT.parents[1] / "benchmarks").glob("*.py")):
+        found = {
+            alias.name
+            for node in top_level(path)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module or "")])
+        }
+        assert not found & alone, path
+
+
 def test_importing_the_package_is_light_and_touches_no_gpu() -> None:
     code = (
         "import sys, json, torch\n"

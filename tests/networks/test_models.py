@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import nn
 import understudy as us
 from understudy import UnknownModelError
 from understudy.networks import models, nets
+from understudy.networks.trained import published_model
 
 # ---- built in --------------------------------------------------------------------------------------------
 
@@ -97,6 +99,40 @@ def test_an_unknown_name_of_a_library_is_refused_with_the_nearest(name: str, nea
         us.create_model(name)
 
 
+@pytest.mark.parametrize(
+    ("reached", "proxies", "asked"),
+    [(False, {}, {"local_files_only": True}), (True, {}, {}), (False, {"https": "http://proxy"}, {})],
+    ids=["offline", "online", "behind a proxy"],
+)
+def test_a_hub_that_cannot_be_reached_is_not_asked_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, reached: bool, proxies: dict[str, str], asked: dict[str, bool]
+) -> None:
+    import transformers
+
+    def connect(place: tuple[str, int], timeout: float) -> contextlib.nullcontext[None]:
+        assert place[1] == 443
+        assert timeout <= 5
+        if not reached:
+            raise OSError("no network here")
+        return contextlib.nullcontext()
+
+    seen: list[dict[str, object]] = []
+
+    def look(_name: str, **options: object) -> None:
+        seen.append(options)
+        raise OSError("nothing found")
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    monkeypatch.setattr("urllib.request.getproxies", lambda: proxies)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", look)
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", look)
+    with pytest.raises(UnknownModelError, match="nothing found"):
+        us.create_model("transformers:nope")
+    with pytest.raises(ValueError, match="nothing found"):
+        published_model("transformers:nope")
+    assert seen == [asked, asked]
+
+
 def test_an_unknown_model_type_of_transformers_is_refused_with_the_nearest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -105,6 +141,7 @@ def test_an_unknown_model_type_of_transformers_is_refused_with_the_nearest(
     def offline(*_args: object, **_options: object) -> None:
         raise OSError("no network here")
 
+    monkeypatch.setattr(models, "hub_options", lambda _: {})
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", offline)
     with pytest.raises(UnknownModelError, match=r"no model type or folder 'berd' \(did you mean .*bert"):
         us.create_model("transformers:berd")

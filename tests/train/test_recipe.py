@@ -274,3 +274,17 @@ def test_a_scale_or_a_knob_is_a_budget_too(budget: dict[str, Any]) -> None:
     planned = make_student_plan(recipe, 10, torch.zeros(1, 3, 8, 8))
     assert planned is not None
     assert planned.request == recipe.request
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"learning_rate": 1e300}, "learning_rate is 1e\\+300, above 1e\\+30"),
+        ({"weight_decay": "1e200"}, "weight_decay is 1e\\+200, above 1e\\+30"),
+        ({"seed": 2**70}, "seed is .*, above"),
+        ({"epochs": 10**30}, "epochs is .*, above"),
+    ],
+)
+def test_a_number_beyond_what_can_be_computed_with_is_refused(setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Recipe().replaced(setting)

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ def _optional(module: str) -> Any:
         return None
 
 
+_PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)  # seconds between attempts
 _fcntl, _msvcrt = _optional("fcntl"), _optional("msvcrt")  # POSIX; Windows
 
 
@@ -38,7 +40,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         with temporary.open("r+b") as written:  # Windows flushes only what may be written
             os.fsync(written.fileno())
         temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
+        _replace(temporary, target)
         if os.name == "posix":  # elsewhere a folder cannot be opened
             folder = os.open(target.parent, os.O_RDONLY)
             try:
@@ -47,6 +49,18 @@ def whole_file(path: str | Path) -> Iterator[Path]:
                 os.close(folder)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    """Put a file in another's place; Windows refuses while somebody reads that, so it is tried again."""
+    for pause in _PAUSES if os.name == "nt" else ():
+        try:
+            temporary.replace(target)
+        except PermissionError:
+            time.sleep(pause)
+        else:
+            return
+    temporary.replace(target)
 
 
 def _umask() -> int:

@@ -8,7 +8,7 @@ import html
 import io
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,6 +47,16 @@ class Table:
                 yield f"  {_escaped(row[0])}: {_escaped(note)}"
         for line in self.caption.splitlines():
             yield f"[italic]{_escaped(line)}[/]"
+
+    def rewritten(self, write: Callable[[str], str]) -> Table:
+        """The same with every text put through `write`."""
+        return Table(
+            columns=tuple(map(write, self.columns)),
+            rows=tuple(tuple(map(write, row)) for row in self.rows),
+            title=write(self.title),
+            caption=write(self.caption),
+            yielding=tuple(map(write, self.yielding)),
+        )
 
     @property
     def _names(self) -> list[str]:

@@ -15,15 +15,39 @@ from understudy.train import DivergedError
 # Each adds its commands to the application.
 from . import compress, deploy, experiments, planning, training  # noqa: F401
 from .common import app
+from .output import leave_quietly, prepare_streams
 
 __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command; bad input ends with a message and exit code 2, a diverged run with 1."""
+    """Run the command.
+
+    Bad input ends with a message and exit code 2, a diverged run with 1, a reader who leaves with 141.
+    """
+    prepare_streams()
     sys.path.insert(0, str(Path.cwd()))  # package.module:factory may lie in the folder where the command runs
     try:
+        try:
+            _run()
+        finally:  # here, where it can be told that nobody reads, and not at the interpreter's end
+            sys.stdout.flush()
+            sys.stderr.flush()
+    except BrokenPipeError:
+        leave_quietly()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except SystemExit as stop:  # the framework notes a closed pipe by itself, as an error
+        if isinstance(stop.__context__, BrokenPipeError):
+            leave_quietly()
+        raise
+
+
+def _run() -> None:
+    try:
         app()
+    except BrokenPipeError:
+        raise
     except (ValueError, ImportError, OSError, UnknownOperationError) as error:
         _fail(str(error), code=2)
     except DivergedError as error:

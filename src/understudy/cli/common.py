@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from understudy import __version__
-from understudy._util.text_tables import plain_text
+from understudy._util.text_tables import Shown, Table, plain_text
+
+from .output import holdable, say
 
 app = typer.Typer(
     help="Replace the linear parts of a network by structured stand-ins; count truthfully what they cost; "
@@ -27,17 +29,19 @@ def _version(
     ] = False,
 ) -> None:
     if version:
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit
 
 
-def show(what: Any) -> None:
+def show(what: Table | Shown | str) -> None:
     """Print a table or a text."""
     console = Console()
+    made: Table | str = what.table() if isinstance(what, Shown) else what
+    made = made.rewritten(holdable) if isinstance(made, Table) else holdable(made)
     if console.is_terminal:
-        console.print(what, highlight=False)
+        console.print(made, highlight=False)
     else:  # a file or a pipe: as wide as it is, or as COLUMNS says, and no line padded
-        typer.echo(plain_text(what))
+        say(plain_text(made))
 
 
 def assignment(given: list[str] | None) -> str | dict[str, str] | None:

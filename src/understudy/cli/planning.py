@@ -25,6 +25,7 @@ from understudy.students.substitute import substitute
 from understudy.transforms import known_transforms
 
 from .common import app, assignment, pairs, show, sizes
+from .output import say
 
 
 class SpatialChoice(str, Enum):
@@ -86,7 +87,7 @@ def transforms(
     if markdown:
         quoted = [(f"`{name}`", *rest) for name, *rest in rows]
         for cells in (head, ("---",) * len(head), *quoted):
-            typer.echo(f"| {' | '.join(cells)} |")
+            say(f"| {' | '.join(cells)} |")
         return
     show(table(head, rows))
 

@@ -175,4 +175,7 @@ _FREE_NAMES = """
     upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean where zero zero_ zeros
     zeros_like
 """
-_FREE = frozenset(getattr(aten, name) for name in _FREE_NAMES.split())
+_MARKS = ("_record_function_enter", "_record_function_enter_new", "_record_function_exit")  # for a profile
+_FREE = frozenset(getattr(aten, name) for name in _FREE_NAMES.split()) | frozenset(
+    getattr(torch.ops.profiler, name) for name in _MARKS
+)

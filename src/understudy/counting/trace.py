@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,11 +12,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from understudy._util.meta import meta_copy
 from understudy.layers.layer import Layer, stand_ins
 from understudy.transforms import Transform
 
 from . import operations
+from .copies import copy_to_run
 
 # One input, its shape, or several inputs by place or by name.
 Example = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -40,14 +39,11 @@ def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
 
     With `meta=False` the pass runs on a real copy, for networks whose control flow looks at values.
     """
-    network = (meta_copy(model) if meta else copy.deepcopy(model)).eval()
+    network = copy_to_run(model, meta=meta)
     example = as_inputs(example)
     own = (lambda tensor: tensor.detach().to("meta")) if meta else (lambda tensor: tensor.detach().clone())
     example = tree_map_only(Tensor, own, example)  # a network may write to its input
     tracer = _Tracer(network)
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    # The fused attention kernel reads weights in ways that hide their cost.
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), tracer:
             _call(network, example)
@@ -59,8 +55,6 @@ def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
         raise ValueError(
             f"{type(model).__name__} cannot run on an example of shape {shapes}: {error}{hint}"
         ) from error
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
     return tracer.record
 
 

@@ -44,6 +44,9 @@ class Batches(Loader):
         self.mean, self.std = tuple(mean), tuple(std)
         self.augment = augment or Augment()
         self.augment.check_in_memory()
+        side = max(images.shape[2:])
+        if self.augment.padding > side:  # every image of a batch is padded at once
+            raise ValueError(f"padding {self.augment.padding} is more than the {side} pixels of an image")
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's batches of an epoch, from step `start` on."""

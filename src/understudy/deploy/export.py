@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
+from understudy._util.guard import the_network
 from understudy._util.quantities import format_bytes
 from understudy._util.text_tables import Shown, Table, table
 from understudy._util.timing import time_in_turns
@@ -108,6 +109,9 @@ def export(
     >>> us.export(student, "student.pt2", (1, 3, 32, 32)).error < 1e-4
     True
     """
+    the_network(model, copied=True, run=True)
+    if original is not None:
+        the_network(original, "original", copied=True, run=True)
     path = Path(path)
     kind = format_of(path, format)
     if dtype not in get_args(Precision):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
+from understudy._util.guard import the_amount, the_network
 from understudy._util.text_tables import Shown, Table, table
 from understudy._util.timing import Timing, time_in_turns
 from understudy.counting.trace import Example, as_inputs
@@ -61,9 +62,12 @@ def speed(models: nn.Module | Mapping[str, nn.Module], example: Example, *, seco
     >>> us.speed({"original": model, "student": student}, (1, 3, 32, 32), seconds=0.1).time_ms("student") > 0
     True
     """
-    named = {type(models).__name__: models} if isinstance(models, nn.Module) else dict(models)
+    the_amount("seconds", seconds, above=True)
+    named = dict(models) if isinstance(models, Mapping) else {type(models).__name__: models}
     if not named:
         raise ValueError("no network to time")
+    for name, model in named.items():
+        the_network(model, "models" if model is models else f"models[{name!r}]", run=True)
     calls: dict[str, Callable[[], object]] = {}
     modes = [(module, module.training) for model in named.values() for module in unwrapped(model).modules()]
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from understudy._util.guard import the_amount, the_network
 from understudy._util.timing import time_in_turns
 from understudy.counting.trace import Example
 from understudy.layers.execution import Execution
@@ -35,7 +36,8 @@ def tune(student: nn.Module, example: Example, *, seconds: float = 0.5) -> nn.Mo
     >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5))
     >>> tuned = us.tune(student, (1, 3, 32, 32), seconds=0.01)
     """
-    tuned = copy.deepcopy(unwrapped(student))
+    the_amount("seconds", seconds, above=True)
+    tuned = copy.deepcopy(unwrapped(the_network(student, "student", copied=True, run=True)))
     training = [module for module in tuned.modules() if module.training]
     tuned.eval()
     inputs = _inputs(tuned, example)

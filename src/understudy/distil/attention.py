@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from understudy._util.guard import the_amount, the_network
 from understudy.counting.trace import Example, trace
 
 from .frozen import call, first_tensor, frozen
@@ -51,6 +52,9 @@ class AttentionTransfer:
         beta: float = 1000.0,
         example: Example | None = None,
     ) -> None:
+        the_network(student, "student")
+        the_network(teacher, "teacher")
+        self.beta = the_amount("beta", beta)
         if taps is None:
             if example is None:
                 raise ValueError("give the taps, or an example input to find them with")
@@ -61,7 +65,6 @@ class AttentionTransfer:
         self.taps = tuple(taps)
         if example is not None:
             _check_sizes(student, teacher, self.taps, example)
-        self.beta = beta
         self._student_outputs: dict[str, Any] = {}
         self._teacher_outputs: dict[str, Any] = {}
         tapped = [

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
+from understudy._util.guard import the_amount, the_network
 from understudy.layers.layer import Layer
 from understudy.transforms import Transform, get_transform
 
@@ -36,6 +37,8 @@ def weight_decay_groups(
     >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5), init="fresh")
     >>> optimiser = torch.optim.SGD(weight_decay_groups(student, 5e-4), lr=0.1)
     """
+    the_network(model)
+    the_amount("weight_decay", weight_decay)
     overrides = dict(overrides or {})
     for name in overrides:
         get_transform(name)

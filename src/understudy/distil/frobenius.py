@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from understudy._util.guard import the_amount, the_network
 from understudy.layers.layer import Layer
 
 from .decay import Policy
@@ -31,6 +32,8 @@ def frobenius_decay(
     >>> bool(frobenius_decay(student, 5e-4) > 0)
     True
     """
+    the_network(model)
+    the_amount("weight_decay", weight_decay)
     overrides = overrides or {}
     found = dict.fromkeys(module.transform for module in model.modules() if isinstance(module, Layer))
     squares = [

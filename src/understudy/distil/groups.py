@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
+from understudy._util.guard import the_amount
 from understudy.layers.layer import Layer
 
 from .decay import Policy, Scope, weight_decay_groups
@@ -46,6 +47,8 @@ def parameter_groups(
     groups = weight_decay_groups(
         model, weight_decay, policy=policy, scope=scope, overrides=overrides, decay_vectors=decay_vectors
     )
+    if learning_rate is not None:
+        the_amount("learning_rate", learning_rate)
     if rates == "same":
         return groups if learning_rate is None else [{**group, "lr": learning_rate} for group in groups]
     if learning_rate is None or not learning_rate > 0:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from understudy._util.guard import the_network
 from understudy.layers.layer import Layer, stand_ins
 
 
@@ -30,6 +31,7 @@ class SelfGuidance:
     """
 
     def __init__(self, student: nn.Module) -> None:
+        the_network(student, "student", copied=True)
         self.share = 1.0
         self.weights = nn.ParameterList()
         self._hooks = [layer.register_forward_hook(self._beside(layer)) for _, layer in stand_ins(student)]

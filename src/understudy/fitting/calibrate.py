@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from understudy._util.guard import the_network
 from understudy._util.quantities import parse_count
 from understudy.counting.operations import UnknownOperationError
 from understudy.layers.dense import DenseMap, the_dense_map
@@ -57,6 +58,7 @@ def calibrate(
     >>> us.calibrate(us.create_model("wrn_10_1"), torch.randn(8, 3, 16, 16))
     <Calibration: 8 layers of WideResNet, 8 samples>
     """
+    the_network(model, copied=True, run=True)
     batches = read_batches(data, samples)
     survey = survey_of(model, batches[0], include, exclude)
     twin = opened(copy.deepcopy(model)).eval().requires_grad_(False)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from understudy._util.guard import the_network
 from understudy.counting.trace import trace
 from understudy.layers import check_plain
 from understudy.layers.opening import close_, opened
@@ -110,7 +111,7 @@ def compression(
     >>> [step.name for step in done.steps][:2]
     ['fitted to the weights alone', 'fitted to the data']
     """
-    check_plain(model)
+    check_plain(the_network(model, copied=True, run=True))
     assigned(transform)  # tells of a wrong one before anything else is asked for
     budget = Budget.of(params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio)
     batches = read_batches(data, samples)

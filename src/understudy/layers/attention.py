@@ -165,7 +165,8 @@ def _matrices(attention: nn.MultiheadAttention) -> list[nn.Parameter]:
 
 def _parts(packed: nn.Parameter) -> list[nn.Parameter]:
     """A third each."""
-    return [nn.Parameter(part, packed.requires_grad) for part in packed.detach().chunk(3)]
+    with torch.inference_mode(packed.is_inference()):  # only there can views of such a tensor be made
+        return [nn.Parameter(part, packed.requires_grad) for part in packed.detach().chunk(3)]
 
 
 def _linear(weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Linear:

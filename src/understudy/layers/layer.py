@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from understudy._util.guard import the_network
 from understudy.transforms import Transform
 from understudy.transforms.stages import State
 
@@ -161,7 +162,7 @@ def stand_ins(model: nn.Module) -> Iterator[tuple[str, Layer]]:
     ['stage1.0.conv1', 'stage1.0.conv2']
     """
     parts: set[nn.Module] = set()
-    for path, module in model.named_modules():
+    for path, module in the_network(model, lazy=True).named_modules():
         if isinstance(module, Layer) and module not in parts:
             parts.update(module.modules())
             yield path, module

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from understudy._util.factories import FactoryError, call_factory
+from understudy._util.guard import the_network
 from understudy._util.nearest import hint
 from understudy.counting.trace import Example
 
 from . import nets
 
+_HUB_SECONDS = 3.0  # for the hub to answer
 _EXTRAS = {"timm": "vision", "torchvision": "vision", "transformers": "text"}
 
 
@@ -73,6 +79,7 @@ def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = N
     >>> tuple(example_input("wrn_16_1", create_model("wrn_16_1")).shape)
     (1, 3, 32, 32)
     """
+    the_network(model, lazy=True)
     source, _, rest = name.partition(":")
     if source == "transformers":
         length = shape[0] if shape else 128
@@ -144,13 +151,28 @@ def _from_transformers(name: str, **options: Any) -> nn.Module:
         config = transformers.AutoConfig.for_model(name, **options)
     else:
         try:
-            config = transformers.AutoConfig.from_pretrained(name, **options)
+            config = transformers.AutoConfig.from_pretrained(name, **options, **hub_options(name))
         except (OSError, ValueError) as error:
             raise UnknownModelError(
                 f"transformers has no model type or folder {name!r}{hint(name, types)}: {error}"
             ) from error
     model: nn.Module = transformers.AutoModel.from_config(config)
     return model
+
+
+def hub_options(name: str) -> dict[str, Any]:
+    """How transformers should look for a name: where the hub cannot be reached, only on this machine.
+
+    It would ask again and again for half a minute. What goes through a proxy is left to it.
+    """
+    if Path(name).is_dir() or urllib.request.getproxies():
+        return {}
+    hub = urllib.parse.urlsplit(importlib.import_module("huggingface_hub").constants.ENDPOINT)
+    try:
+        with socket.create_connection((hub.hostname or "", hub.port or 443), timeout=_HUB_SECONDS):
+            return {}
+    except OSError:
+        return {"local_files_only": True}
 
 
 def _from_factory(place: str, **options: Any) -> nn.Module:

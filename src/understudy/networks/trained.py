@@ -11,7 +11,7 @@ from understudy.students.file import is_saved, load
 from understudy.students.weights import load_weights
 
 from . import nets
-from .models import UnknownModelError, create_model, import_library
+from .models import UnknownModelError, create_model, hub_options, import_library
 
 
 def trained_model(name: str, weights: str | Path | None = None, *, classes: int = 0) -> nn.Module:
@@ -44,7 +44,9 @@ def published_model(name: str) -> nn.Module:
     options: dict[str, dict[str, Any]] = {"timm": {"pretrained": True}, "torchvision": {"weights": "DEFAULT"}}
     try:
         if source == "transformers":
-            made: nn.Module = import_library("transformers").AutoModel.from_pretrained(rest)
+            made: nn.Module = import_library("transformers").AutoModel.from_pretrained(
+                rest, **hub_options(rest)
+            )
             return made
         return create_model(name, **options.get(source, {}))
     except (UnknownModelError, ImportError):

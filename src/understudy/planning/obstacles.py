@@ -51,6 +51,8 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
     weight = module.get_parameter("weight")
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}, not floating point"
+    if weight.element_size() < 2:
+        return f"its weight is {weight.dtype}, with which torch does not compute"
     if not _computes_as_torch(module, dense.parent):
         return f"{type(module).__name__} computes in its own way"
     sharing = _sharing(path, module, owners)

@@ -113,13 +113,9 @@ def _survey(
         if example is not None or predicate is not None or asked != (model.include, model.exclude):
             raise ValueError("example, include and exclude belong to the call of sites()")
         survey = model
-    elif isinstance(model, nn.Module):
+    else:
         include = predicate or request.include or None
         survey = sites(model, example, include=include, exclude=request.exclude or None, meta=meta)
-    else:
-        raise TypeError(
-            f"model is a {type(model).__name__}, not a torch.nn.Module: create_model() makes one by name"
-        )
     if not survey.chosen:
         reasons = sorted({site.skip for site in survey.items if site.skip})[:3]
         raise ValueError(

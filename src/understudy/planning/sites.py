@@ -11,6 +11,7 @@ from typing import overload
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from understudy._util.guard import the_network
 from understudy._util.nearest import nearest
 from understudy._util.quantities import format_count, format_shape
 from understudy._util.text_tables import Shown, Table, table
@@ -142,9 +143,7 @@ def sites(
     >>> us.sites(us.create_model("resnet20"))
     <Sites: 18 of 20 sites of CifarResNet are substituted>
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}, not a torch.nn.Module")
-    network = opened(model)  # the projections of an attention are layers
+    network = opened(the_network(model, lazy=True))  # the projections of an attention are layers
     record = trace(network, example, meta=meta) if example is not None else None
     owners = weight_owners(network)
     parts: set[nn.Module] = set()  # what belongs to a layer (its factors, its parametrisation) is no site
@@ -183,7 +182,8 @@ def _holds_matrix(module: nn.Module) -> bool:
 def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) -> Site:
     kernel: tuple[int, ...] = ()
     in_features = out_features = params = 0
-    matrices = [p for p in module.parameters() if not is_lazy(p) and p.dim() >= 2]
+    whole = isinstance(module, Layer) or kind_of(module) != "other"  # parts of others are sites themselves
+    matrices = [p for p in module.parameters(recurse=whole) if not is_lazy(p) and p.dim() >= 2]
     if isinstance(module, nn.Conv1d | nn.Conv2d):
         kernel = module.kernel_size
         in_features, out_features = module.in_channels, module.out_channels

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from understudy._util.guard import the_network
 from understudy._util.quantities import format_bytes, format_count, format_share
 from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example, trace
@@ -81,7 +82,7 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
     >>> us.cost(us.create_model("wrn_28_10"), (1, 3, 32, 32))
     <Cost: WideResNet, 36,479,194 parameters, 5,243,328,768 mult-adds>
     """
-    model = unwrapped(model)
+    model = unwrapped(the_network(model))
     record = trace(model, example, meta=meta)
     layers = []
     counted: dict[int, Any] = {}

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from understudy._util.files import whole_file
+from understudy._util.guard import the_network
 from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
 from understudy.layers.opening import opened
@@ -55,7 +56,7 @@ def save(model: nn.Module, path: str | Path) -> None:
     >>> model = us.create_model("wrn_10_1")
     >>> us.save(us.substitute(model, us.plan(model, "hashed", ratio=0.2)), "student.safetensors")
     """
-    tensors, header = _contents(model)
+    tensors, header = _contents(the_network(model, weights=True))
     stored: dict[str, Tensor] = {}
     storages: set[int] = set()
     for key, tensor in tensors.items():
@@ -84,6 +85,7 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     >>> type(us.load("network.safetensors", us.create_model("wrn_10_1"))).__name__
     'WideResNet'
     """
+    the_network(model, copied=True)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from understudy._util.guard import the_network
 from understudy._util.modules import adopt, become_
 from understudy._util.nearest import hint
 from understudy.layers.attention import Attention
@@ -47,7 +48,7 @@ def substitute(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.Mo
     'Conv'
     """
     layers = _layers_of(plan)
-    model = opened(model, _replaced(layers))
+    model = opened(the_network(model, copied=True), _replaced(layers))
     made = build_layers(model, layers, init)
     student = exchange(model, {id(model.get_submodule(path)): layer for path, layer in made.items()})
     return settle_(student)
@@ -62,7 +63,7 @@ def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.M
     True
     """
     layers = _layers_of(plan)
-    made = build_layers(opened(model, _replaced(layers)), layers, init)
+    made = build_layers(opened(the_network(model, copied=True), _replaced(layers)), layers, init)
     open_(model, made)
     for path, layer in made.items():
         become_(model.get_submodule(path), layer)
@@ -79,7 +80,7 @@ def merge(model: nn.Module) -> nn.Module:
     >>> type(us.merge(student).stage1[0].conv1).__name__
     'Conv2d'
     """
-    model = unwrapped(model)
+    model = unwrapped(the_network(model, copied=True))
     made: dict[int, nn.Module] = {}
     for _, layer in stand_ins(model):
         plain = layer.merged()
@@ -103,7 +104,7 @@ def lower(model: nn.Module) -> nn.Module:
     >>> [type(part).__name__ for part in us.lower(student).stage1[0].conv1]
     ['Conv2d', 'Conv2d']
     """
-    model = unwrapped(model)
+    model = unwrapped(the_network(model, copied=True))
     read = {
         id(module.out_proj)
         for module in model.modules()
@@ -167,7 +168,7 @@ def _in_groups(groups: int) -> str:
 
 
 def _not_finite(layer: Replacement, modules: dict[str, nn.Module]) -> str | None:
-    weight = modules[layer.path].get_parameter("weight")
+    weight = modules[layer.path].get_parameter("weight").detach()  # which may be one of inference mode
     if weight.is_meta or bool(weight.isfinite().all()):
         return None
     return f"the weight of {layer.path!r} holds NaN or infinite values"

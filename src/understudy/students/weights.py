@@ -14,6 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from understudy._util.guard import the_network
+
 Shapes = Mapping[str, tuple[int, ...]]
 Tree = dict[str, Any]  # name → Tree, or the full key of a tensor
 
@@ -33,6 +35,7 @@ def load_weights(
     >>> load_weights(nn.Sequential(nn.Linear(3, 2)), weights)
     {'first.bias': '0.bias', 'first.weight': '0.weight'}
     """
+    the_network(model, weights=True)
     state = _weights(source if isinstance(source, Mapping) else _read(Path(source)))
     renamed = {_rename(key, mapping or {}): key for key in state}
     wanted = _weights(model.state_dict())

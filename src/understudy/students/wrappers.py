@@ -1,29 +1,14 @@
-"""Networks inside torch.compile and parallel wrappers: the network itself, and its own names."""
+"""Networks with wrapped parts: their own names, as if nothing were wrapped."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
+from understudy._util.wrappers import held, unwrapped
 
-def _held(module: nn.Module) -> str | None:
-    """The name under which a wrapper holds the module that it wraps; None for a module of any other type."""
-    if isinstance(module, nn.DataParallel | DistributedDataParallel):
-        return "module"
-    compiler = sys.modules.get("torch._dynamo.eval_frame")  # nothing is compiled before it is imported
-    if compiler is not None and isinstance(module, compiler.OptimizedModule):
-        return "_orig_mod"
-    return None
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The network inside any wrappers around the whole of it."""
-    while (held := _held(model)) is not None:
-        model = model.get_submodule(held)
-    return model
+__all__ = ["OwnNames", "unwrapped"]
 
 
 class OwnNames:
@@ -44,6 +29,6 @@ class OwnNames:
 
 def _wrapped_parts(model: nn.Module) -> Iterator[tuple[str, str]]:
     for path, module in model.named_modules(remove_duplicate=False):
-        held = _held(module)
-        if held is not None:
-            yield path, held
+        name = held(module)
+        if name is not None:
+            yield path, name

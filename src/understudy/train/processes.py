@@ -41,6 +41,8 @@ def join(device: str | None = None) -> Processes:
         chosen = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
         raise ValueError(f"no device {device!r}: {error}") from error
+    if chosen.type == "meta":
+        raise ValueError(f"device {device!r} holds no values: nothing can be computed on it")
     if world_size > 1 and not dist.is_initialized():
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     return Processes(rank, world_size, chosen)

@@ -30,6 +30,9 @@ def dense_network(recipe: Recipe, classes: int, *, training: bool) -> nn.Module:
     torch.manual_seed(recipe.seed)
     try:
         return create_model(recipe.network, **options)
+    except TypeError as error:  # of whoever makes it: it knows no such option
+        lacking = "has no auxiliary head: leave auxiliary at 0" if "auxiliary" in options else str(error)
+        raise ValueError(f"{recipe.network} {lacking}") from error
     finally:
         torch.random.set_rng_state(generator)
 

@@ -13,7 +13,7 @@ from understudy.transforms import Transform, get_transform, known_transforms
 
 from .budget import Budget
 
-Spatial = Literal["auto", "separable", "unfolded"]
+Spatial = Literal["auto", "separable", "inside", "unfolded"]
 EVERYWHERE = "*"
 AUTO = "auto"  # in the place of a transform: whichever loses least, layer by layer
 TransformChoice = str | type[Transform] | Mapping[str, str | type[Transform]]

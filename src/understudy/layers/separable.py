@@ -86,7 +86,7 @@ class SeparableConv(Layer):
 
 @torch.no_grad()
 def drawn_depthwise(geometry: Geometry, channels: int, transform: Transform) -> DenseConv:
-    """A depthwise convolution; its taps, drawn from the transform's seed, keep the variance of their input."""
+    """A depthwise convolution; its taps, drawn from the transform's seed, keep their input's variance."""
     parameter = next(transform.parameters())
     made = geometry.dense(channels, channels, groups=channels, device=parameter.device, dtype=parameter.dtype)
     if not made.weight.is_meta:

@@ -37,6 +37,17 @@ class Pricing:
         in_features = matrix_in_features(self.way, site.in_features // site.groups, site.kernel)
         return in_features, site.out_features // site.groups
 
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether one decomposition tells what it loses at every knob."""
+        return self.transform.is_closed_form and self.way != "inside"
+
+    @property
+    def fitted_shape(self) -> tuple[int, int]:
+        """in × out of the matrix that it is fitted to, of one group."""
+        in_features, out_features = self.shape
+        return in_features * (self.site.area if self.way == "inside" else 1), out_features
+
     def waist(self, knob: int) -> Waist:
         """What lies between the factors of one group, where it is taken inside."""
         return with_two_factors(self.transform).waist(*self.shape, knob)

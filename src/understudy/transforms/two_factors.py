@@ -48,7 +48,7 @@ class TwoFactors(Transform):
 
     @torch.no_grad()
     def project_inside_(self, kernel: Tensor) -> Tensor:
-        """Bring the map with taps at its waist near to a kernel (out, in, taps); returns these, (width, taps).
+        """Bring the map with taps at its waist near to a kernel (out, in, taps); returns them, (width, taps).
 
         As it is here, the same taps for all: a start, which `Inside` descends from.
         """

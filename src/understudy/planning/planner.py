@@ -74,7 +74,7 @@ def plan(
     weights, for networks that look at values. A `request` says all of this in one record instead.
 
     With a `calibration` of the trained `model` (see `calibrate`) the budget is spent where the network's
-    outputs lose least by it, and with `spatial="auto"` convolutions are unfolded.
+    outputs lose least by it, and with `spatial="auto"` convolutions are unfolded or taken inside.
     """
     if request is None:
         budget = Budget.of(

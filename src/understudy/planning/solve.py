@@ -9,6 +9,7 @@ from understudy._util.quantities import format_count
 from understudy.layers.replacement import Way
 from understudy.transforms import Transform
 from understudy.transforms.registry import with_two_factors
+from understudy.transforms.two_factors import TwoFactors
 
 from .budget import UNITS, BudgetError
 from .plan import Plan, PlannedLayer
@@ -111,17 +112,25 @@ class Planner:
                 made[site.path] = [
                     self._pricing(site, transform, way)
                     for transform in candidates(name)
-                    for way in self.ways(site, is_auto=name == AUTO)
+                    for way in self.ways(site, transform, is_auto=name == AUTO)
                 ]
         return made
 
-    def ways(self, site: Site, *, is_auto: bool) -> list[Way]:
-        """How a site of a trained network may be wrapped."""
-        if site.area == 1:
-            return ["pointwise"]
-        if self.request.spatial == "auto":
-            return ["unfolded", "separable"] if is_auto else ["unfolded"]
-        return [self.request.spatial]
+    def ways(self, site: Site, transform: type[Transform], *, is_auto: bool) -> list[Way]:
+        """How a transform may stand for a site of a trained network; inside, where it has its own fit."""
+        asked = self.request.spatial
+        has_fit = issubclass(transform, TwoFactors) and transform.is_closed_inside
+        ways: list[Way] = []
+        if transform.is_for_auto or not is_auto:
+            if site.area == 1:
+                ways = ["pointwise"]
+            elif asked != "auto":
+                ways = [] if asked == "inside" and is_auto else [asked]
+            else:
+                ways = ["unfolded", "separable"] if is_auto else ["unfolded"]
+        if has_fit and site.area > 1 and (asked == "auto" or (asked == "inside" and is_auto)):
+            ways.append("inside")
+        return ways
 
     def within(self, metric: str, budget: int) -> Plan:
         """At most `budget` for the whole network."""

@@ -30,6 +30,12 @@ BUDGETS = {
     "wrn_28_10": (("2.4M", "1.2M", "0.6M"), ["*.shortcut"]),
     "darts": (("1.42M", "0.83M", "0.49M"), None),
 }
+# Linear ShuffleNet as the paper's code builds it: network, groups, published parameters and mult-adds
+INSIDE = (
+    ("wrn_50_2", 4, 6_040_000, 910_000_000),
+    ("wrn_50_2", 1, 17_720_000, 3_220_000_000),
+    ("wrn_28_10", 1, 2_384_154, 359_000_000),
+)
 # WRN-50-2: parameters and mult-adds as published
 PUBLISHED = {
     (point.transform, point.budget): (point.params, point.mult_adds)
@@ -87,6 +93,7 @@ def main() -> None:
                 if network == "wrn_50_2" and (name, budget) in PUBLISHED:
                     cell["published_params"], cell["published_mult_adds"] = PUBLISHED[name, budget]
                 cells.append(cell)
+        cells += [inside(survey, *row[1:]) for row in INSIDE if row[0] == network]
         seconds = time.perf_counter() - start
         relu = relu_outputs(model, example)
         networks[network] = {
@@ -103,6 +110,20 @@ def main() -> None:
     print(f"peak memory of this process: {peak:.0f} MB")
     if arguments.write:
         print(write("published", {"peak_memory_mb": round(peak), "networks": networks}))
+
+
+def inside(survey: us.Sites, groups: int, params: int, mult_adds: int) -> dict[str, Any]:
+    plan = us.plan(survey, "shuffle", knob=groups, spatial="inside")
+    return {
+        "transform": "shuffle, inside",
+        "budget": f"groups {groups}",
+        "params": plan.params,
+        "mult_adds": plan.mult_adds,
+        "ideal_mult_adds": plan.ideal_mult_adds,
+        "matrix_mult_adds": plan.matrix_mult_adds,
+        "published_params": params,
+        "published_mult_adds": mult_adds,
+    }
 
 
 def show(network: str, result: dict[str, Any]) -> None:

@@ -122,6 +122,15 @@ def test_a_plan_takes_the_other_options(run: Run, tmp_path: Path) -> None:
     assert [layer.spec and layer.spec.seed for layer in other.layers] == [spec.seed for spec in specs]
 
 
+def test_convolutions_are_taken_inside_where_asked_and_a_transform_that_cannot_be_is_refused(
+    run: Run,
+) -> None:
+    assert "inside" in run("plan", "wrn_16_1", "-t", "shuffle", "--knob", "2", "--spatial", "inside").out
+    refused = run("plan", "wrn_16_1", "-t", "hashed", "--ratio", "0.5", "--spatial", "inside")
+    assert refused.code == 2
+    assert "hashed cannot be taken inside" in refused.err
+
+
 def test_a_plan_has_a_transform_for_each_pattern_and_is_saved_before_it_is_shown(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

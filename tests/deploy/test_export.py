@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 FAMILIES = ("low_rank", "tensor_train", "tucker", "hashed", "shuffle", "acdc")
+INSIDE = ("low_rank", "shuffle", "btt")  # with the depthwise part between their factors
 
 
 class Families(nn.Module):
@@ -28,11 +29,14 @@ class Families(nn.Module):
     def __init__(self, width: int = 24) -> None:
         super().__init__()
         self.kernels = nn.ModuleDict({name: nn.Conv2d(width, width, 3, padding=1) for name in FAMILIES})
+        self.inside = nn.ModuleDict({name: nn.Conv2d(width, width, 3, padding=1) for name in INSIDE})
         self.linears = nn.ModuleDict({name: nn.Linear(width, width) for name in FAMILIES})
 
     def forward(self, x: Tensor) -> Tensor:
         for name in FAMILIES:
             x = x + torch.relu(self.kernels[name](x))
+        for name in INSIDE:
+            x = x + torch.relu(self.inside[name](x))
         x = x.mean((2, 3))
         for name in FAMILIES:
             x = x + self.linears[name](x)
@@ -41,9 +45,14 @@ class Families(nn.Module):
 
 def families() -> nn.Module:
     model = Families()
-    plan = us.plan(model, {f"*.{name}": name for name in FAMILIES}, scale=0.3, spatial="unfolded")
+    asked = {f"*.{name}": name for name in FAMILIES}
+    plan = us.plan(model, asked, scale=0.3, spatial="unfolded", include=["kernels", "linears"])
     assert {*plan.transforms} == {*FAMILIES}
-    return us.substitute(model, plan).eval()
+    student = us.substitute(model, plan)
+    asked = {f"*.{name}": name for name in INSIDE}
+    plan = us.plan(student, asked, scale=0.3, spatial="inside", include=["inside"])
+    assert {layer.way for layer in plan if layer.spec} == {"inside"}
+    return us.substitute(student, plan).eval()
 
 
 def small() -> nn.Module:

@@ -23,7 +23,8 @@ def test_auto_holds_several_families_and_is_as_good_as_each_that_was_tried(train
     kept = [step for step in tried if step.kept][-1]
     assert len(tried) > 1
     assert kept.error == min(step.error for step in tried)
-    assert error(trained, done.student) < error(trained, us.compress(trained, "low_rank", ratio=0.3, data=x))
+    unfolded = us.compress(trained, "low_rank", ratio=0.3, spatial="unfolded", data=x)
+    assert error(trained, done.student) < error(trained, unfolded)
 
 
 def test_auto_may_be_one_of_several_patterns(trained: nn.Module) -> None:
@@ -55,6 +56,24 @@ def test_large_layers_are_tried_with_closed_forms_alone(monkeypatch: pytest.Monk
     spec = plan["0"].spec
     assert spec is not None
     assert spec.transform == "pivoted"
+
+
+@pytest.mark.parametrize("transform", ["low_rank", "auto"])
+def test_a_kernel_that_is_a_sum_of_few_terms_is_taken_inside(transform: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(12, 16, 3, padding=1))
+    u, v, taps = torch.randn(16, 5), torch.randn(5, 12), torch.randn(5, 9)
+    with torch.no_grad():
+        model[0].weight.copy_(torch.einsum("or,ri,ra->oia", u, v, taps).reshape(16, 12, 3, 3))  # type: ignore[operator]
+    x = torch.randn(64, 12, 6, 6)
+    plan = us.plan(
+        model, transform, ratio=0.2, include=["0"], calibration=us.calibrate(model, x, include=["0"])
+    )
+    assert plan["0"].way == "inside"
+    assert us.plan(model, "low_rank", ratio=0.2, include=["0"]).layers[0].way != "inside"  # without data
+    if transform == "low_rank":
+        done = us.compression(model, transform, ratio=0.2, include=["0"], data=x)
+        assert done.steps[-1].error < 1e-3
 
 
 def test_a_separable_kernel_is_fitted_in_the_metric() -> None:

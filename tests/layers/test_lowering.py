@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.layers import Conv, Execution, Layer, Linear, SeparableConv
+from understudy.layers import Conv, Execution, InsideConv, Layer, Linear, SeparableConv
 from understudy.layers.geometry import Geometry
 from understudy.layers.lowering import held_stages, lowered
 from understudy.transforms import Transform, get_transform, known_transforms
+from understudy.transforms.two_factors import TwoFactors
 
 TRANSFORMS = list(known_transforms().values())
 STRIDED = Geometry((1, 1), (2, 2), (0, 0), (1, 1), "zeros")
@@ -31,7 +32,10 @@ def values(*shape: int, seed: int = 0) -> Tensor:
 
 def layers(transform: type[Transform]) -> list[tuple[Layer, Tensor]]:
     bias, images = values(24, seed=9), values(3, 16, 10, 8)
+    made = build(transform, 16)
+    inside = [InsideConv(made, SQUARE, bias)] if isinstance(made, TwoFactors) else []
     return [
+        *((layer, images) for layer in inside),
         (Conv(build(transform, 16 * 9), SQUARE, bias), images),
         (Conv(build(transform, 16), STRIDED), images),
         (Conv(build(transform, 16), Geometry.pointwise(2), bias), images),
@@ -70,6 +74,15 @@ def test_unfolded_low_rank_is_two_convolutions_and_shuffle_two_grouped_ones() ->
     assert second.bias is not None
     shuffle = lowered(Conv(get_transform("shuffle")(64 * 9, 64, 4), square))
     assert [part.groups for part in shuffle.children() if isinstance(part, nn.Conv2d)] == [4, 4]
+
+
+def test_what_is_taken_inside_is_three_convolutions() -> None:
+    parts = list(
+        lowered(InsideConv(get_transform("low_rank")(64, 32, 8), SQUARE, torch.zeros(32))).children()
+    )  # type: ignore[arg-type]
+    shapes = [(part.kernel_size, part.stride, part.groups) for part in parts if isinstance(part, nn.Conv2d)]
+    assert shapes == [((1, 1), (1, 1), 1), ((3, 3), (2, 1), 8), ((1, 1), (1, 1), 1)]
+    assert [part.bias is not None for part in parts if isinstance(part, nn.Conv2d)] == [False, False, True]
 
 
 @pytest.mark.parametrize("name", ["hashed", "acdc"])

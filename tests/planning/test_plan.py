@@ -163,7 +163,7 @@ def test_an_unknown_transform_is_refused_with_the_nearest(name: str, near: str) 
 
 
 def test_an_unknown_way_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="spatial 'square' is not one of auto, separable, unfolded"):
+    with pytest.raises(ValueError, match="spatial 'square' is not one of auto, separable, inside, unfolded"):
         us.plan(Mixed(), "low_rank", scale=0.5, spatial="square")  # type: ignore[arg-type]
 
 
@@ -202,8 +202,13 @@ def test_everything_from_the_cheapest_student_to_the_dense_network_is_met(
 
 
 @pytest.mark.parametrize("metric", ["params", "mult_adds"])
-@pytest.mark.parametrize("spatial", ["auto", "separable", "unfolded"])
-@pytest.mark.parametrize("transform", NAMES)
+@pytest.mark.parametrize(
+    ("transform", "spatial"),
+    [
+        *((name, spatial) for name in NAMES for spatial in ("auto", "separable", "unfolded")),
+        *(("low_rank", "inside"), ("shuffle", "inside")),
+    ],
+)
 def test_only_a_budget_below_the_cheapest_student_is_an_error(
     transform: str, spatial: Spatial, metric: str
 ) -> None:
@@ -445,11 +450,11 @@ class RectifiedValues(TorchDispatchMode):
 
 
 @functools.cache
-def rectified_values() -> int:
+def rectified_values(name: str = "wrn_28_10") -> int:
     with torch.device("meta"):
-        model = us.create_model("wrn_28_10").eval()
+        model = us.create_model(name).eval()
         with RectifiedValues() as counter:
-            model(torch.empty(1, 3, 32, 32))
+            model(torch.empty(1, 3, 224, 224) if name == "wrn_50_2" else torch.empty(1, 3, 32, 32))
     return int(counter.count)
 
 
@@ -464,6 +469,26 @@ def test_wrn_28_10_has_the_published_mult_adds_once_rectified_values_count(
     assert mult_adds is not None
     decimals = len(published.partition(".")[2])
     assert f"{(mult_adds + rectified_values()) / 1e6:.{decimals}f}" == published
+
+
+@pytest.mark.parametrize(
+    ("network", "groups", "params", "published"),
+    [
+        ("wrn_50_2", 4, 6_041_960, 0.91e9),
+        ("wrn_50_2", 1, 17_717_096, 3.22e9),
+        ("wrn_28_10", 1, 2_384_154, 359e6),
+        ("wrn_28_10", 2, 1_343_834, 198e6),  # 3 groups as published: lowered until they divide all widths
+        ("wrn_28_10", 5, 719_994, 101e6),  # 7 as published
+    ],
+)
+def test_shuffle_taken_inside_has_the_published_parameters_and_mult_adds(
+    network: str, groups: int, params: int, published: float
+) -> None:
+    exclude = ["*.shortcut"] if network == "wrn_28_10" else []
+    plan = us.plan(survey(network, *exclude), "shuffle", knob=groups, spatial="inside")
+    assert plan.params == params
+    assert plan.mult_adds is not None
+    assert plan.mult_adds + rectified_values(network) == pytest.approx(published, rel=0.01)
 
 
 def test_hashed_wrn_28_10_has_the_published_parameters() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import understudy as us
 from site_kinds import assert_dense_stand_ins_change_nothing, take_the_whole_way
-from understudy.layers import Conv, GroupedConv, SeparableConv
+from understudy.layers import Conv, GroupedConv, InsideConv, SeparableConv
 from understudy.layers.execution import Execution
 
 GROUPED = ["block.3", "last"]
@@ -65,12 +65,21 @@ def test_a_grouped_convolution_is_a_site_that_says_its_groups() -> None:
     assert site.skip is None
 
 
-@pytest.mark.parametrize("spatial", ["unfolded", "separable"])
-@pytest.mark.parametrize("transform", ["low_rank", "tucker", "hashed", "shuffle"])
+@pytest.mark.parametrize(
+    ("transform", "spatial"),
+    [
+        *(
+            (name, way)
+            for name in ("low_rank", "tucker", "hashed", "shuffle")
+            for way in ("unfolded", "separable")
+        ),
+        *(("low_rank", "inside"), ("shuffle", "inside")),
+    ],
+)
 def test_a_grouped_network_takes_the_whole_way(transform: str, spatial: str, tmp_path: Path) -> None:
     student = take_the_whole_way(network(), images(), logits, tmp_path, GROUPED, transform, spatial=spatial)
     layers = dict(us.stand_ins(student))
-    part = SeparableConv if spatial == "separable" else Conv
+    part = {"separable": SeparableConv, "inside": InsideConv, "unfolded": Conv}[spatial]
     if "block.3" in layers:
         layer = layers["block.3"]
         assert isinstance(layer, GroupedConv)

@@ -33,6 +33,7 @@ class SpatialChoice(str, Enum):
 
     auto = "auto"
     separable = "separable"
+    inside = "inside"
     unfolded = "unfolded"
 
 
@@ -67,8 +68,9 @@ Exclude = Annotated[
 Spatial = Annotated[
     SpatialChoice,
     typer.Option(
-        help="A k×k convolution becomes a depthwise and a structured pointwise one (separable), or keeps its "
-        "shape with a structured weight (unfolded); auto takes the first that can use the whole budget."
+        help="A k×k convolution becomes a depthwise and a structured pointwise one (separable), a depthwise "
+        "one between the two factors of a structured one (inside), or keeps its shape with a structured "
+        "weight (unfolded); auto takes separable or unfolded, the first that can use the whole budget."
     ),
 ]
 

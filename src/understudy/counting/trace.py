@@ -31,6 +31,7 @@ class Trace:
 
     mult_adds: collections.Counter[str]
     outputs: dict[str, list[tuple[int, ...]]]  # the shape of each call's output, where it is one tensor
+    inputs: dict[str, list[tuple[int, ...]]]  # the shape of each call's first input, where that is a tensor
     weight_reads: collections.Counter[str]  # reads of a module's weight outside any call of that module
 
 
@@ -87,11 +88,16 @@ class _Tracer(TorchDispatchMode):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.record = Trace(collections.Counter(), collections.defaultdict(list), collections.Counter())
+        self.record = Trace(
+            collections.Counter(),
+            collections.defaultdict(list),
+            collections.defaultdict(list),
+            collections.Counter(),
+        )
         self.stack: list[tuple[str, nn.Module]] = []
         self.layer_of: dict[str, str] = {}  # the parts of an understudy layer → the layer
         for path, module in network.named_modules():
-            module.register_forward_pre_hook(self._enter(path), prepend=True)
+            module.register_forward_pre_hook(self._enter(path), prepend=True, with_kwargs=True)
             module.register_forward_hook(self._leave(path))
             if module._parameters.get("weight") is not None and not isinstance(module, Transform):
                 module.__class__ = self._watched(path, type(module))
@@ -123,8 +129,11 @@ class _Tracer(TorchDispatchMode):
         return matrix
 
     def _enter(self, path: str) -> Any:
-        def hook(module: nn.Module, _: Any) -> None:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self.stack.append((path, module))
+            first = next(iter((*args, *kwargs.values())), None)
+            if isinstance(first, Tensor):
+                self.record.inputs[path].append(tuple(first.shape))
 
         return hook
 

@@ -22,7 +22,9 @@ from understudy.layers.dense import DenseMap, the_dense_map
 from understudy.layers.replacement import Way
 from understudy.students.file import HEADER_KEY, write_tensors
 from understudy.transforms import Transform
+from understudy.transforms.inside import inside_losses
 from understudy.transforms.metric import Metric
+from understudy.transforms.registry import with_two_factors
 
 from .separate import separated
 
@@ -136,14 +138,14 @@ class Calibration(Shown):
             raise ValueError(f"the calibration of {self.model} is of another {path!r}: calibrate again")
         kernel = tuple(dense.weight.shape[2:])
         out_features, in_features = matrices[0].shape
-        if way == "separable":
+        if way in ("separable", "inside"):
             in_features //= math.prod(kernel)
-        probes = list(knobs) if transform.is_closed_form else _spread(knobs)
+        probes = list(knobs) if transform.is_closed_form and way != "inside" else _spread(knobs)
         weight = [float(matrix.square().sum()) for matrix in matrices]  # it may have been trained since
         key = (path, transform.name, way, *weight, tuple(probes), tuple(sorted(options.items())))
         if key not in self._known:
             each = [
-                _losses(matrix, metric, transform, kernel if way == "separable" else (), probes, options)
+                _losses(matrix, metric, transform, way, kernel, probes, options)
                 for matrix, metric in zip(matrices, metrics, strict=True)
             ]
             found = [sum(losses) for losses in zip(*each, strict=True)]
@@ -205,14 +207,18 @@ def _losses(
     matrix: Tensor,
     metric: Metric,
     transform: type[Transform],
-    separable: tuple[int, ...],  # the kernel, where it is made separable first
+    way: Way,
+    kernel: tuple[int, ...],
     knobs: Sequence[int],
     options: Mapping[str, str],
 ) -> list[float]:
     """What a stand-in for one matrix loses at each knob."""
-    if not separable:
+    if way == "inside":
+        family = with_two_factors(transform)
+        return inside_losses(family, matrix, math.prod(kernel), metric, knobs, **options)
+    if way != "separable":
         return transform.fit_losses(matrix, metric, knobs, **options)
-    parts = separated(matrix, separable, metric)
+    parts = separated(matrix, kernel, metric)
     losses = transform.fit_losses(parts.pointwise, parts.metric, knobs, **options)
     return [parts.loss + loss for loss in losses]
 

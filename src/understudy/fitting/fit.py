@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from understudy.layers import Conv, GroupedConv, Layer, Linear, SeparableConv
+from understudy.layers import Conv, GroupedConv, InsideConv, Layer, Linear, SeparableConv
 from understudy.layers.dense import the_dense_map
 from understudy.students.substitute import separate
+from understudy.transforms.inside import Inside
 from understudy.transforms.metric import Metric
 
 from .separate import separated
@@ -38,6 +39,10 @@ def fit_matrix_(layer: nn.Module, matrix: Tensor, metrics: Sequence[Metric] | No
     metric = None if metrics is None else metrics[0]
     if isinstance(layer, Linear | Conv):
         layer.transform.fit_(matrix, metric)
+    elif isinstance(layer, InsideConv):
+        fitted = Inside(layer.transform, layer.depthwise.weight.flatten(1))
+        fitted.fit_(matrix, metric)
+        layer.depthwise.weight.copy_(fitted.taps.reshape(layer.depthwise.weight.shape))
     elif isinstance(layer, SeparableConv) and metric is not None:
         parts = separated(matrix, layer.geometry.kernel, metric)
         layer.depthwise.weight.copy_(parts.taps.reshape(layer.depthwise.weight.shape))

@@ -4,6 +4,7 @@ from .conv import Conv
 from .execution import Execution
 from .geometry import Geometry
 from .grouped import GroupedConv
+from .inside import InsideConv
 from .layer import Layer, check_plain, stand_ins
 from .linear import Linear
 from .separable import SeparableConv
@@ -13,6 +14,7 @@ __all__ = [
     "Execution",
     "Geometry",
     "GroupedConv",
+    "InsideConv",
     "Layer",
     "Linear",
     "SeparableConv",

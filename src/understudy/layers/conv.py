@@ -96,13 +96,13 @@ class Conv(Layer):
     def _run_stages(self, state: State, pixels: Tensor, x: Tensor) -> Tensor:
         """Run stages on (batch, channels, pixels…), in that memory's layout; the output has that of `x`."""
         size = self.geometry.output_size(x)
-        if _is_channels_last(pixels):
+        if is_channels_last(pixels):
             rows = self.execution.apply(self.transform, state, pixels.movedim(1, -1), rows=True)
             out = rows.movedim(-1, 1)
         else:
             columns = self.execution.apply(self.transform, state, pixels.flatten(2), rows=False)
             out = columns.reshape(x.shape[0], self.out_channels, *size)
-        layout = torch.channels_last if _is_channels_last(x) else torch.contiguous_format
+        layout = torch.channels_last if is_channels_last(x) else torch.contiguous_format
         out = out.contiguous(memory_format=layout)
         return out if self.bias is None else out + self.bias.to(out.dtype).reshape(-1, *(1 for _ in size))
 
@@ -117,7 +117,8 @@ class Conv(Layer):
         return f"{text}, {execution}" if execution else text
 
 
-def _is_channels_last(x: Tensor) -> bool:
+def is_channels_last(x: Tensor) -> bool:
+    """Whether the channels of images lie side by side in memory."""
     return x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1
 
 

@@ -15,14 +15,17 @@ from understudy.transforms.stages import Product, State, is_plain
 from .conv import Conv, merged_conv
 from .execution import Execution
 from .geometry import DenseConv, Geometry
+from .inside import InsideConv
 from .layer import Layer
 from .separable import SeparableConv
+
+GroupConv = Conv | SeparableConv | InsideConv
 
 
 class GroupedConv(Layer):
     """Equal, consecutive slices of the channels, each through a structured convolution of its own."""
 
-    def __init__(self, parts: Sequence[Conv | SeparableConv], bias: Tensor | None = None) -> None:
+    def __init__(self, parts: Sequence[GroupConv], bias: Tensor | None = None) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
         self.geometry, self.area = parts[0].geometry, parts[0].area
@@ -34,9 +37,9 @@ class GroupedConv(Layer):
         self.groups = len(parts)
 
     @property
-    def convs(self) -> list[Conv | SeparableConv]:
+    def convs(self) -> list[GroupConv]:
         """The stand-ins of the groups, in the order of the channels."""
-        return [part for part in self.parts if isinstance(part, Conv | SeparableConv)]
+        return [part for part in self.parts if isinstance(part, GroupConv)]
 
     @property
     def transform(self) -> Transform:  # type: ignore[override]
@@ -93,14 +96,16 @@ class GroupedConv(Layer):
 
     def _convolve(self, states: list[State], x: Tensor) -> Tensor:
         """Matrices in turn: the first at every patch, the others at every pixel, the bias with the last."""
-        geometry = self.geometry
-        pointwise = Geometry.pointwise(geometry.dims)
-        taps = [part.depthwise.weight for part in self.convs if isinstance(part, SeparableConv)]
-        if taps:
-            x = geometry.convolve(x, torch.cat(taps), groups=self.in_channels)
-            geometry = pointwise
+        pointwise = Geometry.pointwise(self.geometry.dims)
         turns = list(zip(*states, strict=True))  # one stage of every group
+        taps = [part.depthwise.weight for part in self.convs if not isinstance(part, Conv)]
+        place = 1 if isinstance(self.convs[0], InsideConv) else 0  # the stage before which the taps come
+        if place == len(turns):  # formed: the kernel holds them
+            taps = []
+        geometry = pointwise if taps else self.geometry
         for number, turn in enumerate(turns):
+            if taps and number == place:
+                x = self.geometry.convolve(x, torch.cat(taps), groups=sum(map(len, taps)))
             weight = torch.cat([stage.weight for stage in turn if isinstance(stage, Product)])
             kernel = weight.reshape(len(weight), -1, *geometry.kernel)
             bias = self.bias if number == len(turns) - 1 else None
@@ -112,6 +117,6 @@ class GroupedConv(Layer):
         """One dense grouped convolution."""
         return merged_conv(self.geometry, self.weight, self.bias, self.groups)
 
-    def ideal_mult_adds(self, positions: int) -> int:
+    def ideal_mult_adds(self, positions: int, pixels: int) -> int:
         """Those of all groups."""
-        return sum(part.ideal_mult_adds(positions) for part in self.convs)
+        return sum(part.ideal_mult_adds(positions, pixels) for part in self.convs)

@@ -140,8 +140,8 @@ class Layer(nn.Module, abc.ABC):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def ideal_mult_adds(self, positions: int) -> int:
-        """Mult-adds for `positions` output vectors, all that does not depend on the input done ahead."""
+    def ideal_mult_adds(self, positions: int, pixels: int) -> int:  # noqa: ARG002
+        """Mult-adds for so many output and input vectors, all that depends on no input done ahead."""
         transform = self.transform
         return positions * transform.ideal_mult_adds(
             transform.in_features, transform.out_features, transform.knob

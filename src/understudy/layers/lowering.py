@@ -24,6 +24,7 @@ from .conv import Conv
 from .execution import AUTO, Execution
 from .geometry import Geometry
 from .grouped import GroupedConv
+from .inside import InsideConv
 from .layer import Layer
 from .plain import BlockLinear, Joined, Middle, Reorder, Shifted, Slices
 from .separable import SeparableConv
@@ -72,6 +73,8 @@ def lowered(layer: Layer) -> nn.Module:
         return Lowered(depthwise, *(pointwise if isinstance(pointwise, Lowered) else [pointwise]))
     if isinstance(layer, GroupedConv):  # its groups join to grouped convolutions in their own call
         return copy.deepcopy(layer)
+    if isinstance(layer, InsideConv) and layer.execution.in_inference != FORMED:
+        return _inside(layer)
     order = _order_of(layer)
     held = held_stages(layer.transform, order.name) if order in _candidates(layer) else None
     if held is None:
@@ -191,6 +194,16 @@ def _convolutions(layer: Conv, held: list[Held]) -> nn.Module:
             parts += [Slices(stage.left, stage.right), conv, Joined(stage.left, stage.right)]
         geometry = Geometry.pointwise(dims)
     return _together(layer, parts, dims)
+
+
+def _inside(layer: InsideConv) -> nn.Module:
+    """The factors at every pixel, with the taps after the first."""
+    held = held_stages(layer.transform, layer.transform.legal_orders[1].name)
+    if held is None:
+        return copy.deepcopy(layer)
+    factors = Conv(layer.transform, Geometry.pointwise(layer.geometry.dims), layer.bias)
+    first, *others = _convolutions(factors, held).children()
+    return Lowered(first, copy.deepcopy(layer.depthwise), *others).train(layer.training)
 
 
 def _conv(geometry: Geometry, parameter: nn.Parameter, groups: int, bias: Tensor | None) -> nn.Module:

@@ -8,14 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from understudy.transforms import Transform, get_transform
+from understudy.transforms.registry import with_two_factors
+from understudy.transforms.two_factors import TwoFactors
 
 from .conv import Conv
 from .dense import Kind, Shell, the_dense_map
 from .execution import DEFAULT, Execution
-from .grouped import GroupedConv
+from .geometry import Geometry
+from .grouped import GroupConv, GroupedConv
+from .inside import InsideConv
 from .layer import Layer
 from .linear import Linear
 from .separable import SeparableConv
@@ -23,7 +27,7 @@ from .separable import SeparableConv
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Way = Literal["pointwise", "separable", "unfolded"]
+Way = Literal["pointwise", "separable", "inside", "unfolded"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Replacement:
         if self.in_features % self.groups or self.out_features % self.groups:
             shape = f"{self.in_features} → {self.out_features}"
             raise ValueError(f"{self.groups} groups do not divide the channels of {shape}")
+        if self.way == "inside" and self.spec is not None:
+            with_two_factors(get_transform(self.spec.transform))
 
     @property
     def matrix_in_features(self) -> int:
@@ -87,12 +93,10 @@ class Replacement:
         way: Way = "pointwise"
         kernel: tuple[int, ...] = ()
         in_features, groups = transform.in_features, len(layer.transforms)
-        if isinstance(layer, Conv | SeparableConv | GroupedConv):
+        if isinstance(layer, GroupConv | GroupedConv):
             kernel, in_features = layer.geometry.kernel, layer.in_channels
             kind = "conv1d" if layer.geometry.dims == 1 else "conv2d"
-            if layer.geometry.area > 1:
-                inner = layer.convs[0] if isinstance(layer, GroupedConv) else layer
-                way = "separable" if isinstance(inner, SeparableConv) else "unfolded"
+            way = _way(layer.convs[0] if isinstance(layer, GroupedConv) else layer)
         spec = Spec(transform.name, transform.knob, transform.seed, transform.spec_options())
         out_features, execution = groups * transform.out_features, layer.execution
         return cls(
@@ -116,20 +120,35 @@ class Replacement:
             for spec in specs  # taps are drawn from the seed between two groups
         ]
         bias, geometry = found.bias, found.geometry
-        wrap = SeparableConv if self.way == "separable" else Conv
         layer: Layer
         if geometry is None:
             layer = Linear(transforms[0], bias, Shell.of(found))
         elif self.groups > 1:
-            layer = GroupedConv([wrap(transform, geometry) for transform in transforms], bias)
+            layer = GroupedConv([self._wrapped(one, geometry, None) for one in transforms], bias)
         else:
-            layer = wrap(transforms[0], geometry, bias)
+            layer = self._wrapped(transforms[0], geometry, bias)
         layer.execution = self.execution
         for parameter in layer.parameters():
             parameter.requires_grad_(weight.requires_grad)
         if bias is not None and layer.bias is not None:
             layer.bias.requires_grad_(bias.requires_grad)
         return layer if draw else layer.to_empty(device=weight.device)
+
+    def _wrapped(self, transform: Transform, geometry: Geometry, bias: Tensor | None) -> GroupConv:
+        """A convolution around a transform, in this way."""
+        if self.way == "inside":
+            assert isinstance(transform, TwoFactors)
+            return InsideConv(transform, geometry, bias)
+        return (SeparableConv if self.way == "separable" else Conv)(transform, geometry, bias)
+
+
+def _way(conv: GroupConv) -> Way:
+    """The way of a convolution."""
+    if isinstance(conv, InsideConv):
+        return "inside"
+    if conv.geometry.area == 1:
+        return "pointwise"
+    return "separable" if isinstance(conv, SeparableConv) else "unfolded"
 
 
 def matrix_in_features(way: Way, in_features: int, kernel: Sequence[int]) -> int:

@@ -22,28 +22,12 @@ class SeparableConv(Layer):
 
     def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
         super().__init__()
-        parameter = next(transform.parameters())
-        self.depthwise = geometry.dense(
-            transform.in_features,
-            transform.in_features,
-            groups=transform.in_features,
-            device=parameter.device,
-            dtype=parameter.dtype,
-        )
+        self.depthwise = drawn_depthwise(geometry, transform.in_features, transform)
         self.pointwise = Conv(transform, Geometry.pointwise(geometry.dims), bias)
         self.geometry = geometry
-        self._draw_taps_()
         self.in_channels, self.out_channels = transform.in_features, transform.out_features
         self.kernel_size, self.stride = geometry.kernel, geometry.stride
         self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
-
-    @torch.no_grad()
-    def _draw_taps_(self) -> None:
-        """Random taps that keep the variance of their input, from the transform's seed."""
-        taps = self.depthwise.weight
-        if not taps.is_meta:
-            generator = torch.Generator().manual_seed(self.transform.seed + 1)
-            taps.copy_(torch.randn(taps.shape, generator=generator) / math.sqrt(self.geometry.area))
 
     @property
     def transform(self) -> Transform:  # type: ignore[override]
@@ -95,6 +79,17 @@ class SeparableConv(Layer):
         """One dense k×k convolution."""
         return merged_conv(self.geometry, self.weight, self.bias)
 
-    def ideal_mult_adds(self, positions: int) -> int:
+    def ideal_mult_adds(self, positions: int, pixels: int) -> int:
         """The depthwise taps, then the pointwise map."""
-        return positions * self.in_channels * self.geometry.area + super().ideal_mult_adds(positions)
+        return positions * self.in_channels * self.geometry.area + super().ideal_mult_adds(positions, pixels)
+
+
+@torch.no_grad()
+def drawn_depthwise(geometry: Geometry, channels: int, transform: Transform) -> DenseConv:
+    """A depthwise convolution; its taps, drawn from the transform's seed, keep their input's variance."""
+    parameter = next(transform.parameters())
+    made = geometry.dense(channels, channels, groups=channels, device=parameter.device, dtype=parameter.dtype)
+    if not made.weight.is_meta:
+        generator = torch.Generator().manual_seed(transform.seed + 1)
+        made.weight.copy_(torch.randn(made.weight.shape, generator=generator) / math.sqrt(geometry.area))
+    return made

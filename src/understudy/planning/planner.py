@@ -61,10 +61,11 @@ def plan(
     than 5 % of stays dense.
 
     A k×k convolution becomes a depthwise one and a structured pointwise one (`spatial="separable"`, as
-    published, for students that will be trained), or keeps its shape with its unfolded weight structured
-    (`spatial="unfolded"`, for trained weights); `"auto"` makes them separable where that can use the whole
-    budget, and unfolds them where it cannot. Separable layers share the published normalised knob, others one
-    share of their dense cost.
+    published, for students that will be trained), a depthwise one between the two factors of a structured
+    pointwise one (`spatial="inside"`, as the published ShuffleNet; by a `knob` all convolutions are), or
+    keeps its shape with its unfolded weight structured (`spatial="unfolded"`, for trained weights); `"auto"`
+    makes them separable where that can use the whole budget, and unfolds them where it cannot. Separable and
+    inside, layers share the published normalised knob, others one share of their dense cost.
 
     `example` is an input or its shape, needed to count mult-adds; `include` and `exclude` are as for `sites`,
     whose result may stand for the model. `options` are the transform's own, such as
@@ -73,7 +74,7 @@ def plan(
     weights, for networks that look at values. A `request` says all of this in one record instead.
 
     With a `calibration` of the trained `model` (see `calibrate`) the budget is spent where the network's
-    outputs lose least by it, and with `spatial="auto"` convolutions are unfolded.
+    outputs lose least by it, and with `spatial="auto"` convolutions are unfolded or taken inside.
     """
     if request is None:
         budget = Budget.of(

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from understudy.layers.replacement import Spec, Way, matrix_in_features
 from understudy.transforms import Dense, Transform
+from understudy.transforms.registry import with_two_factors
+from understudy.transforms.two_factors import Waist
 
 from .plan import PlannedLayer
 from .sites import Site
@@ -36,25 +38,49 @@ class Pricing:
         return in_features, site.out_features // site.groups
 
     @property
-    def taps(self) -> int:
+    def is_closed_form(self) -> bool:
+        """Whether one decomposition tells what it loses at every knob."""
+        return self.transform.is_closed_form and self.way != "inside"
+
+    @property
+    def fitted_shape(self) -> tuple[int, int]:
+        """in × out of the matrix that it is fitted to, of one group."""
+        in_features, out_features = self.shape
+        return in_features * (self.site.area if self.way == "inside" else 1), out_features
+
+    def waist(self, knob: int) -> Waist:
+        """What lies between the factors of one group, where it is taken inside."""
+        return with_two_factors(self.transform).waist(*self.shape, knob)
+
+    def taps(self, knob: int) -> int:
         """Parameters of the depthwise convolution, where there is one."""
+        if self.way == "inside":
+            return self.site.groups * self.waist(knob).width * self.site.area
         return self.site.in_features * self.site.area if self.way == "separable" else 0
 
     def params(self, knob: int) -> int:
         """Parameters of the stand-in, without the bias."""
-        return self.taps + self.site.groups * self.transform.params(*self.shape, knob)
+        return self.taps(knob) + self.site.groups * self.transform.params(*self.shape, knob)
 
     def mult_adds(self, knob: int) -> int:
         """As executed over all calls; where another module reads the weight, each read forms it."""
         assert self.site.positions is not None
+        forming = self.site.groups * self.transform.forming_mult_adds(*self.shape, knob)
+        if self.way == "inside":
+            return self.inside_mult_adds(knob) + self.site.weight_reads * self.site.area * forming
         area = self.site.area if self.way == "unfolded" else 1
         called = sum(
             self.site.groups * self.transform.executed_mult_adds(*self.shape, knob, positions, area)
-            + positions * self.taps
+            + positions * self.taps(knob)
             for positions in self.site.positions
         )
-        forming = self.site.groups * self.transform.forming_mult_adds(*self.shape, knob)
         return called + self.site.weight_reads * forming
+
+    def inside_mult_adds(self, knob: int) -> int:
+        """The way in at every input pixel, the taps and the way out at every output pixel."""
+        waist = self.waist(knob)
+        coming, going = sum(self.site.pixels or ()), sum(self.site.positions or ())
+        return self.site.groups * (coming * waist.before + going * waist.after) + going * self.taps(knob)
 
     def cost(self, metric: str, knob: int) -> int:
         """Parameters, bytes or mult-adds of the stand-in."""
@@ -74,9 +100,12 @@ class Pricing:
         return self.site.params * (self.site.item_bytes if metric == "bytes" else 1)
 
     def form_mult_adds(self) -> int:
-        """Mult-adds of the same way with a dense matrix."""
+        """Mult-adds of the same way with a dense matrix; of factors, with the dense kernel that they make."""
+        if self.way == "inside":
+            return self.dense_cost("mult_adds")
         in_features, out_features = self.shape
-        return sum(self.site.positions or ()) * (self.site.groups * in_features * out_features + self.taps)
+        taps = self.site.in_features * self.site.area if self.way == "separable" else 0
+        return sum(self.site.positions or ()) * (self.site.groups * in_features * out_features + taps)
 
     def rising(self, metric: str) -> Sequence[int]:
         """The knobs in whose order the cost never falls: one that costs more than a later one is left out."""
@@ -98,9 +127,10 @@ class Pricing:
         knobs = self.rising(metric)
         kept = 1 - LEAST_SAVING
         limits = [highest_within(knobs, self.params, kept * self.site.params)]
-        if self.transform is not Dense:  # which is the dense matrix
+        if self.transform is not Dense and self.way != "inside":  # which are the dense matrix, and no matrix
             entries = self.site.groups * self.shape[0] * self.shape[1]
-            limits.append(highest_within(knobs, self.params, self.taps + kept * entries))
+            fixed = self.taps(knobs[0]) if knobs else 0
+            limits.append(highest_within(knobs, self.params, fixed + kept * entries))
         if metric == "mult_adds":
             most = min(kept * self.dense_cost(metric), self.form_mult_adds())
             limits.append(highest_within(knobs, self.mult_adds, most))
@@ -123,7 +153,8 @@ class Pricing:
     def warning(self, knob: int) -> str:
         """What is to be said of a knob that was asked for by number; mostly nothing."""
         in_features, out_features = self.shape
-        if self.transform is Dense or self.transform.params(*self.shape, knob) <= in_features * out_features:
+        entries = in_features * out_features * (self.site.area if self.way == "inside" else 1)
+        if self.transform is Dense or self.transform.params(*self.shape, knob) <= entries:
             return ""
         return f"more parameters than a dense matrix {in_features} → {out_features}"
 
@@ -149,6 +180,13 @@ class Pricing:
 
         return Ladder(knobs, cost, dense, by_scale if published else by_share)
 
+    def ideal_mult_adds(self, knob: int) -> int:
+        """All that does not depend on the input done ahead."""
+        if self.way == "inside":
+            return self.inside_mult_adds(knob)
+        vector = self.site.groups * self.transform.ideal_mult_adds(*self.shape, knob) + self.taps(knob)
+        return sum(self.site.positions or ()) * vector
+
     def layer(self, knob: int | None, note: str) -> PlannedLayer:
         """The record of a choice; no knob is the dense layer."""
         site = self.site
@@ -164,11 +202,10 @@ class Pricing:
         )
         if site.positions is None:
             return made
-        vector = site.groups * self.transform.ideal_mult_adds(*self.shape, knob) + self.taps
         return dataclasses.replace(
             made,
             mult_adds=self.mult_adds(knob),
-            ideal_mult_adds=sum(site.positions) * vector,
+            ideal_mult_adds=self.ideal_mult_adds(knob),
             matrix_mult_adds=self.form_mult_adds(),
         )
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from understudy.transforms import Transform, get_transform, known_transforms
+from understudy.transforms.two_factors import TwoFactors
 
 from .budget import Budget
 
-Spatial = Literal["auto", "separable", "unfolded"]
+Spatial = Literal["auto", "separable", "inside", "unfolded"]
 EVERYWHERE = "*"
 AUTO = "auto"  # in the place of a transform: whichever loses least, layer by layer
 TransformChoice = str | type[Transform] | Mapping[str, str | type[Transform]]
@@ -158,8 +159,13 @@ def assigned(transform: TransformChoice | None) -> tuple[tuple[str, str], ...]:
 def candidates(name: str) -> list[type[Transform]]:
     """The transform of a name; for "auto" all that a plan may choose from."""
     if name == AUTO:
-        return [transform for transform in known_transforms().values() if transform.is_for_auto]
+        return [transform for transform in known_transforms().values() if _is_for_auto(transform)]
     return [get_transform(name)]
+
+
+def _is_for_auto(transform: type[Transform]) -> bool:
+    """In some way: by itself, or taken inside with a fit of its own."""
+    return transform.is_for_auto or (issubclass(transform, TwoFactors) and transform.is_closed_inside)
 
 
 def _name(transform: str | type[Transform]) -> str:

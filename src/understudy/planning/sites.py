@@ -43,6 +43,7 @@ class Site:
     mult_adds: int | None
     skip: str | None
     groups: int = 1  # of a convolution
+    pixels: tuple[int, ...] | None = None  # input vectors of each call; None without an example
 
     @property
     def area(self) -> int:
@@ -192,8 +193,9 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
         stored = matrices[0].T if dense is not None and dense.transposed else matrices[0]
         out_features, in_features = stored.shape[0], stored.shape[1]
     params = sum(p.numel() for p in matrices)
-    positions = None
+    positions = pixels = None
     if record is not None:
+        pixels = tuple(math.prod(shape) // max(1, in_features) for shape in record.inputs.get(path, []))
         positions = tuple(math.prod(shape) // max(1, out_features) for shape in record.outputs.get(path, []))
     return Site(
         path=path,
@@ -209,6 +211,7 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
         mult_adds=record.mult_adds[path] if record else None,
         skip=skip,
         groups=module.groups if isinstance(module, nn.Conv1d | nn.Conv2d) else 1,
+        pixels=pixels,
     )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from understudy._util.quantities import format_count
 from understudy.layers.replacement import Way
 from understudy.transforms import Transform
+from understudy.transforms.registry import with_two_factors
+from understudy.transforms.two_factors import TwoFactors
 
 from .budget import UNITS, BudgetError
 from .plan import Plan, PlannedLayer
@@ -78,18 +80,27 @@ class Planner:
         """What the first pattern that names a site asks for."""
         return next((name for pattern, name in self.request.transform if site.matches(pattern)), None)
 
-    def pricings(self, spatial: Spatial) -> dict[str, Pricing]:
-        """The sites that a pattern names, by path."""
+    def pricings(self, spatial: Spatial, *, as_published: bool = False) -> dict[str, Pricing]:
+        """The sites that a pattern names, by path.
+
+        As published, every convolution is taken inside: a 1×1 kernel has taps too, which carry its stride.
+        """
         made = {}
         for site in self.survey.chosen:
             name = self.transform_of(site)
             if name is not None:
-                kernel_way: Way = "unfolded" if spatial == "unfolded" else "separable"
-                way: Way = "pointwise" if site.area == 1 else kernel_way
+                kernel_way: Way = "separable" if spatial == "auto" else spatial
+                is_inside = spatial == "inside" and as_published and bool(site.kernel)
+                way: Way = "pointwise" if site.area == 1 and not is_inside else kernel_way
                 made[site.path] = self._pricing(site, candidates(name)[0], way)
         return made
 
     def _pricing(self, site: Site, transform: type[Transform], way: Way) -> Pricing:
+        if way == "inside":
+            try:
+                with_two_factors(transform)
+            except ValueError as error:
+                raise ValueError(f"{site.path}: {error}") from error
         return Pricing(site, transform, way, self.request.seed, self.request.options_of(transform))
 
     def candidates(self) -> dict[str, list[Pricing]]:
@@ -101,17 +112,25 @@ class Planner:
                 made[site.path] = [
                     self._pricing(site, transform, way)
                     for transform in candidates(name)
-                    for way in self.ways(site, is_auto=name == AUTO)
+                    for way in self.ways(site, transform, is_auto=name == AUTO)
                 ]
         return made
 
-    def ways(self, site: Site, *, is_auto: bool) -> list[Way]:
-        """How a site of a trained network may be wrapped."""
-        if site.area == 1:
-            return ["pointwise"]
-        if self.request.spatial == "auto":
-            return ["unfolded", "separable"] if is_auto else ["unfolded"]
-        return [self.request.spatial]
+    def ways(self, site: Site, transform: type[Transform], *, is_auto: bool) -> list[Way]:
+        """How a transform may stand for a site of a trained network; inside, where it has its own fit."""
+        asked = self.request.spatial
+        has_fit = issubclass(transform, TwoFactors) and transform.is_closed_inside
+        ways: list[Way] = []
+        if transform.is_for_auto or not is_auto:
+            if site.area == 1:
+                ways = ["pointwise"]
+            elif asked != "auto":
+                ways = [] if asked == "inside" and is_auto else [asked]
+            else:
+                ways = ["unfolded", "separable"] if is_auto else ["unfolded"]
+        if has_fit and site.area > 1 and (asked == "auto" or (asked == "inside" and is_auto)):
+            ways.append("inside")
+        return ways
 
     def within(self, metric: str, budget: int) -> Plan:
         """At most `budget` for the whole network."""
@@ -120,7 +139,7 @@ class Planner:
             return self.where_it_loses_least(self.knowledge, metric, budget, whole)
         spatial, remarks = self.spatial_for(metric, budget, whole)
         pricings = self.pricings(spatial)
-        ladders, fixed = self.ladders(pricings, metric, whole, published=spatial == "separable")
+        ladders, fixed = self.ladders(pricings, metric, whole, published=spatial != "unfolded")
         knobs = dict(zip(pricings, spend(ladders, fixed, budget), strict=True))
         notes = dense_notes(pricings, ladders, knobs, "the budget allows it")
         return self.assemble(pricings, knobs, notes, remarks)
@@ -150,7 +169,7 @@ class Planner:
             ways = ["separable", "unfolded"] if has_kernels else ["unfolded"]
         reach: dict[Spatial, tuple[int, int]] = {}
         for way in ways:
-            ladders, fixed = self.ladders(self.pricings(way), metric, whole, published=way == "separable")
+            ladders, fixed = self.ladders(self.pricings(way), metric, whole, published=way != "unfolded")
             reach[way] = lowest_cost(ladders, fixed), structured_cost(ladders, fixed)
         lowest = min(low for low, _ in reach.values())
         if budget < lowest:
@@ -214,8 +233,8 @@ class Planner:
         return self.assemble(pricings, knobs, notes, [])
 
     def at_knob(self, knob: int) -> Plan:
-        """The same knob for all, or the nearest legal one."""
-        pricings = self.pricings(self.request.spatial)
+        """The same knob for all, or the nearest legal one; taken inside, whatever it costs, as published."""
+        pricings = self.pricings(self.request.spatial, as_published=True)
         knobs: dict[str, int | None] = {}
         notes: dict[str, str] = {}
         for path, pricing in pricings.items():
@@ -225,7 +244,7 @@ class Planner:
                 raise ValueError(f"{path}: {error}") from error
             name = pricing.transform.knob_name
             said = [f"{name} {nearest}, the nearest legal to {knob}"] if nearest != knob else []
-            if pricing.params(nearest) > pricing.site.params:
+            if pricing.params(nearest) > pricing.site.params and pricing.way != "inside":
                 knobs[path] = None
                 said.append(f"stays dense: {pricing.why_dense()}")
             else:

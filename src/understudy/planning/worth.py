@@ -100,7 +100,7 @@ def affordable(candidates: Mapping[str, Sequence[Pricing]]) -> tuple[dict[str, l
     for path in sorted(candidates, key=lambda path: _work(candidates[path])):
         pricings = candidates[path]
         spent += _work(pricings)
-        closed = [pricing for pricing in pricings if pricing.transform.is_closed_form]
+        closed = [pricing for pricing in pricings if pricing.is_closed_form]
         is_cut = len(pricings) > 1 and spent > _WORK and bool(closed)
         cut += is_cut
         kept[path] = closed if is_cut else list(pricings)
@@ -109,7 +109,7 @@ def affordable(candidates: Mapping[str, Sequence[Pricing]]) -> tuple[dict[str, l
 
 def _work(pricings: Sequence[Pricing]) -> int:
     """Of trying all of them once, in mult-adds of weighing one error."""
-    fitted = [pricing.shape for pricing in pricings if not pricing.transform.is_closed_form]
+    fitted = [pricing.fitted_shape for pricing in pricings if not pricing.is_closed_form]
     return sum(rows * columns * (rows + columns) for rows, columns in fitted)
 
 

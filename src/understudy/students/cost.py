@@ -94,7 +94,9 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
         if isinstance(module, Layer):
             outputs = record.outputs.get(path, [])
             width = sum(transform.out_features for transform in module.transforms)
-            ideal = module.ideal_mult_adds(sum(map(math.prod, outputs)) // width)
+            inputs, read = record.inputs.get(path, []), _input_width(module)
+            positions, pixels = sum(map(math.prod, outputs)) // width, sum(map(math.prod, inputs)) // read
+            ideal = module.ideal_mult_adds(positions, pixels)
         params, size = _own_tensors(module, counted, recurse=isinstance(module, Layer))
         if params or executed or size:
             layers.append(LayerCost(path, type(module).__name__, params, executed, ideal, size))
@@ -106,6 +108,11 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
         bytes=file_size(model),
         layers=tuple(layers),
     )
+
+
+def _input_width(layer: Layer) -> int:
+    """Channels of what comes in."""
+    return sum(transform.in_features for transform in layer.transforms) // layer.area
 
 
 def _own_tensors(module: nn.Module, counted: dict[int, Any], *, recurse: bool) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from understudy._util.nearest import hint
 from understudy.layers.attention import Attention
 from understudy.layers.dense import the_dense_map
 from understudy.layers.grouped import GroupedConv
+from understudy.layers.inside import InsideConv
 from understudy.layers.layer import Layer, stand_ins
 from understudy.layers.lowering import lowered
 from understudy.layers.opening import close_, open_, opened
@@ -26,6 +27,7 @@ from understudy.layers.separable import SeparableConv
 from understudy.planning.obstacles import obstacle, weight_owners
 from understudy.planning.plan import Plan
 from understudy.transforms import known_transforms
+from understudy.transforms.inside import Inside
 
 from .pretrained import guard_
 from .progress import shown
@@ -192,12 +194,16 @@ def _initialise_(layer: Layer, weight: Tensor, init: Init) -> None:
             _initialise_(part, rows, init)
         return
     std = float(weight.square().mean().sqrt())
-    if isinstance(layer, SeparableConv):
-        if init == "project":
+    if isinstance(layer, SeparableConv | InsideConv):
+        if init == "project" and isinstance(layer, InsideConv):
+            fitted = Inside(layer.transform, layer.depthwise.weight.flatten(1))
+            fitted.project_(weight.flatten(1))
+            layer.depthwise.weight.copy_(fitted.taps.reshape(layer.depthwise.weight.shape))
+        elif init == "project" and isinstance(layer, SeparableConv):
             pointwise, depthwise = separate(weight)
             layer.transform.project_(pointwise)
             layer.depthwise.weight.copy_(depthwise)
-        else:  # the taps keep the variance of their input, so the rest falls to the pointwise map
+        else:  # the taps keep the variance of their input, so the rest falls to the map
             layer.transform.reset_parameters(std * math.sqrt(layer.geometry.area) or None)
     elif init == "project":
         layer.transform.project_(weight.flatten(1))

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .base import Shapes, Transform
+from .base import Shapes
 from .numerics import balance_, nearest_divisor, truncated_svd
 from .orders import Order
 from .stages import Blocks, Permute, Product, State
+from .two_factors import TwoFactors
 
 _SWEEPS = 60
 _ENOUGH = 1e-4  # a sweep that gains a smaller share of the error is the last
@@ -33,7 +34,7 @@ def block_counts(in_features: int, out_features: int) -> tuple[int, int]:
     return _COUNTS[shape]
 
 
-class Blast(Transform):
+class Blast(TwoFactors):
     """W[p,q] = U[p] diag(s[p,q]) V[q]: block (p, q), with the factors of its row and its column of blocks.
 
     Cost: r (in + out + p·q) parameters and as many mult-adds a vector.

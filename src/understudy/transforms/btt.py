@@ -10,12 +10,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .base import Shapes, Transform
+from .base import Shapes
+from .canonical import canonical
 from .metric import Metric
 from .numerics import nearest_divisor, truncated_svd
 from .orders import Order
 from .refine import refine_
 from .stages import Blocks, Permute, Product, State
+from .two_factors import TwoFactors
 
 _COUNTS: dict[tuple[int, int], tuple[int, int]] = {}  # a plain memo: torch.compile traces through it
 
@@ -33,7 +35,7 @@ def block_counts(in_features: int, out_features: int) -> tuple[int, int]:
     return _COUNTS[shape]
 
 
-class Btt(Transform):
+class Btt(TwoFactors):
     """W[(m,j),(k,i)] = Σ over r of L[m,j,k,r] R[k,m,r,i]: m × k blocks, each of rank r.
 
     Cost: r (m·in + k·out) parameters and as many mult-adds a vector; k ≈ √in, m ≈ √out.
@@ -44,6 +46,7 @@ class Btt(Transform):
     name = "btt"
     knob_name = "rank"
     keeps_much = True  # the vectors between the cores are wider than the input
+    is_closed_inside = True
     first: nn.Parameter  # R, (k, m·r, i)
     second: nn.Parameter  # L, (m, j, k·r)
 
@@ -86,7 +89,7 @@ class Btt(Transform):
     def matrix(self) -> Tensor:
         """The blocks, put in their places."""
         left, right = self._factors()
-        return (left @ right).transpose(1, 2).reshape(self.out_features, self.in_features)
+        return (left @ right).transpose(1, 2).reshape(self.out_features, -1)
 
     def entry_std(self, std: float) -> float:
         """An entry of W is a sum of r products of two entries."""
@@ -105,6 +108,15 @@ class Btt(Transform):
     def project_(self, matrix: Tensor) -> None:
         """The truncated singular value decomposition of every block: the nearest matrix of the family."""
         self._set_(*truncated_svd(self._blocks(matrix), self.knob))
+
+    @torch.no_grad()
+    def project_inside_(self, kernel: Tensor) -> Tensor:
+        """Every block of the kernel as r terms u ⊗ v ⊗ taps."""
+        k, m = len(self.first), len(self.second)
+        blocks = kernel.reshape(m, -1, k, self.first.shape[2], kernel.shape[2]).transpose(1, 2)
+        left, right, taps = canonical(blocks, self.knob)
+        self._set_(left, right)
+        return taps.transpose(0, 1).reshape(-1, kernel.shape[2])
 
     @torch.no_grad()
     def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:

@@ -8,14 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import Shapes, Transform
+from .base import Shapes
+from .canonical import canonical
 from .metric import Metric
 from .numerics import balance_, clamp_knob, truncated_svd
 from .orders import Order
 from .stages import Product, State
+from .two_factors import TwoFactors
 
 
-class LowRank(Transform):
+class LowRank(TwoFactors):
     """W = U V, rank r.
 
     Cost: r (in + out) parameters and as many mult-adds a vector.
@@ -24,6 +26,7 @@ class LowRank(Transform):
     name = "low_rank"
     knob_name = "rank"
     is_closed_form = True
+    is_closed_inside = True
     is_for_auto = False  # `pivoted` holds the same matrices in less
     v: nn.Parameter  # (r, in)
     u: nn.Parameter  # (out, r)
@@ -76,6 +79,14 @@ class LowRank(Transform):
         u, v = low_rank_factors(matrix, self.knob, metric)
         self.u.copy_(u)
         self.v.copy_(v)
+
+    @torch.no_grad()
+    def project_inside_(self, kernel: Tensor) -> Tensor:
+        """Of r terms u ⊗ v ⊗ taps the nearest kernel that least squares in turn find."""
+        u, v, taps = canonical(kernel, self.knob)
+        self.u.copy_(u)
+        self.v.copy_(v)
+        return taps
 
     @classmethod
     def fit_losses(cls, matrix: Tensor, metric: Metric, knobs: Sequence[int], **options: Any) -> list[float]:  # noqa: ARG003

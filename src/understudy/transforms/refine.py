@@ -28,7 +28,7 @@ FULL = Effort(3, 20)
 QUICK = Effort(2, 8)  # to compare: within a few hundredths of what the full effort reaches
 
 
-class _Formed(nn.Module):
+class Formed(nn.Module):
     """W as what a call returns, so that it can be taken as a function of its parameters."""
 
     def __init__(self, transform: nn.Module, form: Callable[[], Tensor]) -> None:
@@ -36,21 +36,28 @@ class _Formed(nn.Module):
         self.transform, self.form = transform, form
 
     def forward(self) -> Tensor:
+        """W."""
         return self.form()
 
 
 @torch.no_grad()
 def refine_(
-    transform: nn.Module, form: Callable[[], Tensor], target: Tensor, metric: Metric, effort: Effort = FULL
+    transform: nn.Module,
+    form: Callable[[], Tensor],
+    target: Tensor,
+    metric: Metric | None,
+    effort: Effort = FULL,
 ) -> None:
     """Lower tr(G (W − target) Σ (W − target)ᵀ), W = form(), one parameter at a time; it never rises.
+
+    Without a metric, ‖W − target‖².
 
     With the others held, W = L(θ) is linear in a parameter θ, and the best one solves
     Lᵀ(G L(θ) Σ) = Lᵀ(G target Σ). L and its adjoint are those of forming the matrix, so every family has this
     fit, whoever wrote it; one that is not linear in a whole parameter keeps its plain fit.
     """
     dtype, device = torch.float64, target.device
-    formed = _Formed(transform, form)
+    formed = Formed(transform, form)
     values = {name: value.detach().to(dtype) for name, value in formed.named_parameters()}
     buffers = dict(formed.named_buffers())
     target = target.to(dtype)
@@ -60,6 +67,8 @@ def refine_(
         return matrix
 
     def weighted(error: Tensor) -> Tensor:
+        if metric is None:
+            return error
         inner = error @ metric.covariance.to(device)
         return inner if metric.gradient is None else metric.gradient.to(device) @ inner
 
@@ -69,7 +78,7 @@ def refine_(
 
     out_features, in_features = target.shape
     visits = effort.sweeps * max(1, len(values)) * out_features * in_features * (in_features + out_features)
-    steps = max(2, min(effort.steps, _WORK // visits))
+    steps = effort.steps if metric is None else max(2, min(effort.steps, _WORK // visits))
     best = loss(made({}))
     for _ in range(effort.sweeps):
         before = best

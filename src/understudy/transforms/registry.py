@@ -30,6 +30,7 @@ from .shuffle import Shuffle
 from .tensor_train import TensorTrain
 from .toeplitz_like import ToeplitzLike
 from .tucker import Tucker
+from .two_factors import TwoFactors
 
 ENTRY_POINTS = "understudy.transforms"
 T = TypeVar("T", bound=type[Transform])
@@ -109,6 +110,17 @@ def get_transform(name: str | type[Transform]) -> type[Transform]:
         raise ValueError(f"the transform {name!r} {_BROKEN[name]}")
     broken = "".join(f"; {failed!r} {reason}" for failed, reason in _BROKEN.items())
     raise ValueError(f"no transform {name!r} among {', '.join(known)}{hint(str(name), known)}{broken}")
+
+
+def with_two_factors(transform: type[Transform]) -> type[TwoFactors]:
+    """A transform that can be taken inside; a ValueError names those that can."""
+    if issubclass(transform, TwoFactors):
+        return transform
+    able = [name for name, known in known_transforms().items() if issubclass(known, TwoFactors)]
+    raise ValueError(
+        f"{transform.name} cannot be taken inside: a depthwise convolution stands between two factors, as "
+        f"{', '.join(able)} have them"
+    )
 
 
 def _load_entry_points() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .base import Shapes, Transform
+from .base import Shapes
+from .canonical import canonical
 from .numerics import truncated_svd
 from .orders import Order
 from .stages import Blocks, Permute, Product, State
+from .two_factors import TwoFactors
 
 
 def bottleneck(out_features: int) -> int:
@@ -19,7 +22,18 @@ def bottleneck(out_features: int) -> int:
     return max(1, out_features // 4)
 
 
-class Shuffle(Transform):
+class _Route(NamedTuple):
+    """Hidden channels from a group of the input to a group of the output, and the block of W they make."""
+
+    in_group: int
+    out_group: int
+    rows: slice  # of W
+    columns: slice
+    before: Tensor  # in their groups: rows of B1
+    after: Tensor  # columns of B2
+
+
+class Shuffle(TwoFactors):
     """W = B2 P B1: g diagonal blocks, a riffle shuffle, g diagonal blocks; between them b = out/4 channels.
 
     Cost: (in + out)·b/g parameters and as many mult-adds a vector.
@@ -27,6 +41,7 @@ class Shuffle(Transform):
 
     name = "shuffle"
     knob_name = "groups"
+    is_closed_inside = True
     first: nn.Parameter  # B1, (g, b/g, in/g)
     second: nn.Parameter  # B2, (g, out/g, b/g)
 
@@ -83,22 +98,49 @@ class Shuffle(Transform):
         """Summed over W, each of b hidden channels joins out/g outputs with in/g inputs."""
         return float((std * self.knob / bottleneck(self.out_features) ** 0.5) ** 0.5)
 
-    @torch.no_grad()
-    def project_(self, matrix: Tensor) -> None:
-        """Exact: block (k, i) of W depends only on the hidden channels from group i to group k."""
+    def _routes(self) -> Iterator[_Route]:
+        """Block (k, i) of W depends only on the hidden channels from group i to group k."""
         groups, middle, width = self.first.shape
-        height = self.second.shape[1]
+        height, device = self.second.shape[1], self.first.device
         source = _riffle(torch.arange(groups * middle), groups, dim=0)  # position after P → channel before it
-        self.first.zero_()
-        self.second.zero_()
         for out_group, channels in enumerate(source.reshape(groups, middle)):
+            rows = slice(out_group * height, (out_group + 1) * height)
             for in_group in range(groups):
                 slots = (channels // middle == in_group).nonzero().flatten()
-                block = matrix[out_group * height :, in_group * width :][:height, :width]
-                left, right = truncated_svd(block, len(slots))
-                used = slots[: right.shape[0]]  # a block has no more directions than its smaller side
-                self.second[out_group][:, used.to(matrix.device)] = left.to(self.second.dtype)
-                self.first[in_group][(channels[used] % middle).to(matrix.device)] = right.to(self.first.dtype)
+                columns = slice(in_group * width, (in_group + 1) * width)
+                before = (channels[slots] % middle).to(device)
+                yield _Route(in_group, out_group, rows, columns, before, slots.to(device))
+
+    @torch.no_grad()
+    def project_(self, matrix: Tensor) -> None:
+        """Exact: every block is the nearest of as low a rank as it has hidden channels."""
+        self.first.zero_()
+        self.second.zero_()
+        for route in self._routes():
+            left, right = truncated_svd(matrix[route.rows, route.columns], len(route.after))
+            self._take_(route, left, right)
+
+    @torch.no_grad()
+    def project_inside_(self, kernel: Tensor) -> Tensor:
+        """Every block of the kernel as so many terms u ⊗ v ⊗ taps."""
+        self.first.zero_()
+        self.second.zero_()
+        groups, middle, width = self.first.shape
+        taps = kernel.new_zeros(groups, middle, kernel.shape[2], dtype=torch.float64)
+        for route in self._routes():
+            block = kernel[route.rows, route.columns]
+            most = min(len(block), width * kernel.shape[2])
+            if len(route.after):
+                left, right, own = canonical(block, min(most, len(route.after)))
+                self._take_(route, left, right)
+                taps[route.in_group, route.before[: len(own)]] = own
+        return taps.flatten(0, 1)
+
+    def _take_(self, route: _Route, left: Tensor, right: Tensor) -> None:
+        """Set the factors of a block; it has no more directions than its smaller side."""
+        used = slice(right.shape[0])
+        self.second[route.out_group][:, route.after[used]] = left.to(self.second.dtype)
+        self.first[route.in_group][route.before[used]] = right.to(self.first.dtype)
 
 
 def _riffle(x: Tensor, groups: int, dim: int) -> Tensor:

@@ -27,10 +27,10 @@ from understudy.train import (
     settings_by_source,
 )
 from understudy.train import train as train_recipe
+from understudy.train.checkpoint import Progress as Position
+from understudy.train.config import CONFIG
 from understudy.train.processes import leave
-from understudy.train.run import CONFIG
 from understudy.train.teacher import read_inputs
-from understudy.train.trainer import Progress as Position
 
 from .common import app, assignment, pairs, show
 

@@ -18,10 +18,10 @@ from understudy.counting.trace import Example
 from understudy.data import Augment, DataSet
 from understudy.planning.plan import Plan
 
+from .config import Inputs
 from .optimisers import check_optimiser
 from .processes import Processes, join
 from .recipe import Recipe
-from .run import Inputs
 from .student import check_outputs, make_student, make_student_plan
 from .teacher import load_teacher, read_inputs
 

@@ -20,6 +20,7 @@ from understudy.planning.plan import Plan
 from understudy.students.cost import cost
 from understudy.students.file import save as save_model
 
+from .checkpoint import Progress
 from .divergence import DivergedError, check_finite
 from .evaluation import evaluate
 from .figures import Epoch, Outcome, Standing
@@ -29,7 +30,7 @@ from .run import PLAN, Run
 from .student import without_auxiliary
 from .teacher import read_inputs
 from .tensorboard import TensorBoard
-from .trainer import Progress, Trainer
+from .trainer import Trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ def fit(
         writer.take()
     progress, epochs, board = Progress(), [], None
     try:
-        checkpoint, refused = kept.latest(processes.device) if kept is not None else (None, [])
+        checkpoint, refused = kept.latest(processes.device, trainer.check) if kept is not None else (None, [])
         for reason in refused:
             report(f"checkpoint refused: {reason}")
         if checkpoint:

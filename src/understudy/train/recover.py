@@ -17,11 +17,12 @@ from understudy.data.sampler import Sampler
 from understudy.fitting.inputs import read_batches
 from understudy.students.file import load
 
+from .checkpoint import Progress
 from .job import Batch, BatchSource, Job, as_batches
 from .loop import Fitted, fit
 from .recipe import Recipe
 from .run import Run
-from .trainer import Progress, Trainer
+from .trainer import Trainer
 
 # Chosen by short trials on ResNet-20 at half of its parameters.
 SETTINGS = Recipe(

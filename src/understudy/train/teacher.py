@@ -11,8 +11,9 @@ from understudy.networks.trained import published_model
 from understudy.students.file import is_saved, load
 from understudy.students.weights import load_weights
 
+from .config import Inputs, RunError
 from .recipe import Recipe
-from .run import Inputs, Run, RunError
+from .run import Run
 from .student import dense_network
 
 

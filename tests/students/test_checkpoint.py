@@ -392,11 +392,9 @@ def test_a_broken_header_is_refused_and_the_file_named(header: Any, words: str, 
         safetensors.torch.save_file(tensors, path, metadata={"understudy": header})
     else:
         on_disk.write_tensors(path, tensors, header)
-    with pytest.raises(ValueError, match=words) as told:
+    with pytest.raises(FileError, match=words) as told:
         us.load(path, Small())
-    assert isinstance(told.value, FileError) == ("broken" in str(told.value)), (
-        "what does not fit names no file"
-    )
+    assert "broken" in str(told.value)
     assert len(str(told.value)) < 500
 
 

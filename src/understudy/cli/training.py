@@ -56,6 +56,13 @@ Device = Annotated[
     typer.Option(help="Such as cpu or cuda:1; by default a GPU if there is one.", show_default=False),
 ]
 
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Call functions of others that a run's folder names, package.module:factory."
+    ),
+]
+
 
 @app.command()
 def train(
@@ -107,6 +114,7 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard into the run's folder.")
     ] = False,
+    trust: Trust = False,
 ) -> None:
     """Train a network or its student by RECIPE; the same command again goes on where a killed run stopped."""
     flags = {
@@ -133,6 +141,7 @@ def train(
                 download=download,
                 device=device,
                 tensorboard=tensorboard,
+                trust=trust,
                 report=report,
                 watch=watch,
             )
@@ -227,6 +236,7 @@ def evaluate(
     data: DataFolder = None,
     download: Download = False,
     device: Device = None,
+    trust: Trust = False,
 ) -> None:
     """Test a trained network on its data set's test images."""
     tested = evaluate_trained(
@@ -236,6 +246,7 @@ def evaluate(
         data_folder=data,
         download=download,
         device=device,
+        trust=trust,
     )
     errors, count = tested.errors, tested.errors.test_images
     rows = []
@@ -266,7 +277,7 @@ def runs(
         try:
             run = Run.read(path)
             state, recipe = run.summary(), run.recipe
-        except RunError as error:
+        except (RunError, OSError) as error:
             reasons.append(str(error))
             continue
         name = str(path.relative_to(folder)) if path != folder else path.name

@@ -41,6 +41,7 @@ from .cell import Cell, short_hash
 from .checks import GridError, as_blocks, as_list, as_settings, as_table, check_keys
 from .expansion import Expansion, check_network
 
+MOST_CELLS = 5000
 _KEYS = (
     "recipe", "networks", "data", "seeds", "unreachable", "settings", "teacher", "students", "baselines",
 )  # fmt: skip
@@ -99,10 +100,13 @@ def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = No
         as_table("[teacher]", table.get("teacher", {})),
         options,
     )
-    taught = [
-        *itertools.chain.from_iterable(map(expansion.students, as_blocks("students", table))),
-        *itertools.chain.from_iterable(map(expansion.baselines, as_blocks("baselines", table))),
-    ]
+    made = itertools.chain(
+        itertools.chain.from_iterable(map(expansion.students, as_blocks("students", table))),
+        itertools.chain.from_iterable(map(expansion.baselines, as_blocks("baselines", table))),
+    )
+    taught = list(itertools.islice(made, MOST_CELLS + 1))
+    if len(taught) > MOST_CELLS:
+        raise GridError(f"the grid has more than {MOST_CELLS:,} cells: sweep it in parts")
     if not taught:
         raise GridError("the grid has neither [[students]] nor [[baselines]]")
     used = {name for cell in taught for name, _ in cell.recipe.request.options}

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from understudy._util.records import from_plain
+from understudy._util.records import from_plain, short
 from understudy.transforms import Transform, get_transform, known_transforms
 
 from .budget import Budget, Metric
@@ -127,10 +127,10 @@ class Request:
     def from_dict(cls, data: Mapping[str, Any]) -> Request:
         """The inverse of `to_dict`; a ValueError says what does not belong."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"a request is {data!r}, not a table")
+            raise ValueError(f"a request is {short(data)}, not a table")
         unknown = set(data) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
-            raise ValueError(f"a request has no {', '.join(sorted(map(str, unknown)))}")
+            raise ValueError(f"a request has no {', '.join(sorted(map(str, unknown)))[:60]}")
         held = from_plain(_Written, {**cls().to_dict(), **data})
         budget = held.budget
         return cls.of(

@@ -20,7 +20,7 @@ from understudy.layers.opening import opened
 from understudy.layers.replacement import Replacement
 from understudy.transforms import Hashed
 
-from .substitute import build_layers, exchange, settle_
+from .substitute import MisfitError, build_layers, exchange, settle_
 from .tensors import HEADER_KEY, FileError, check_path, header_text, read_tensors, write_tensors
 from .wrappers import OwnNames
 
@@ -105,7 +105,10 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
         if alias in state or name not in state:
             raise FileError(f"{path}: {alias!r} cannot be another name of {name!r}")
     model = opened(model, [layer.path for layer in header.layers])
-    layers = build_layers(model, header.layers, init="none")
+    try:
+        layers = build_layers(model, header.layers, init="none")
+    except MisfitError as error:
+        raise FileError(f"{path}: {error}") from error
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())
     state |= {alias: state[name] for alias, name in header.aliases.items()}

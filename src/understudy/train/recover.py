@@ -84,7 +84,7 @@ def recover(
         job = dataclasses.replace(job, batches=whole, settings=dataclasses.replace(recipe, epochs=1))
     # A run is the same where teacher and plan are; the weights that it began with are in its checkpoints.
     run = None if out is None else Run(Path(out), recipe, job.identity)
-    if run is not None and run.has_finished():
+    if run is not None and run.has_finished(report):
         report(f"{run.folder} has finished already")
         return Fitted(load(run.model_file, teacher), tuple(run.metrics()), run.outcome())
     with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's random numbers are left alone

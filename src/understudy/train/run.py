@@ -146,11 +146,15 @@ class Run:
         """Where the trained network lies once the run has finished."""
         return self.folder / MODEL
 
-    def has_finished(self) -> bool:
-        """Whether the folder holds this very run, done."""
-        if not (self.folder / CONFIG).is_file():
+    def has_finished(self, report: Callable[[str], None] = lambda _: None) -> bool:
+        """Whether the folder holds this very run, done; where what it says of that is odd, it goes on."""
+        if not (self.folder / CONFIG).is_file() or Run.read(self.folder).identity != self.identity:
             return False
-        return Run.read(self.folder).identity == self.identity and self.status == "finished"
+        try:
+            return self.status == "finished" and self.outcome().epoch is not None
+        except RunError as error:
+            report(f"passed over: {error}")
+            return False
 
     def _take_lock(self) -> None:
         """Take the folder, or raise; `is_in_use` of another process is waited for."""

@@ -130,7 +130,7 @@ class Request:
             raise ValueError(f"a request is {short(data)}, not a table")
         unknown = set(data) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
-            raise ValueError(f"a request has no {', '.join(sorted(map(str, unknown)))[:60]}")
+            raise ValueError(f"a request has no {short(', '.join(sorted(map(str, unknown))))[1:-1]}")
         held = from_plain(_Written, {**cls().to_dict(), **data})
         budget = held.budget
         return cls.of(

@@ -143,7 +143,7 @@ class Recipe:
         types = _types()
         missing, unknown = sorted(types.keys() - content.keys()), sorted(content.keys() - types.keys())
         if missing or unknown:
-            lacks = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)[:60]}"
+            lacks = f"lacks {', '.join(missing)}" if missing else f"has no {short(', '.join(unknown))[1:-1]}"
             raise ValueError(f"a recipe {lacks}")
         values = {
             key: convert(key, content[key], wanted, from_text=False)

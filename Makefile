@@ -74,7 +74,7 @@ benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/report.py --write
 
 fuzz: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --count 200 --write
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzzing.py --count 200 --write
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* dist

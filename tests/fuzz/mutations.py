@@ -19,8 +19,8 @@ _ODD: tuple[Any, ...] = (
     "\x00", "\ud800", "=1+1", "a" * 10_000, [], {}, [[]], {"a": 1}, [1, 2, 3], "low_rank", "finished",
 )  # fmt: skip
 _TOKENS = (
-    "NaN", "Infinity", "-Infinity", "1e999", "1" * 5000, "-0", "[" * 50_000, '{"a":' * 50_000, "\ufeff", "nul",
-    '"\\ud800"', "\x00",
+    "NaN", "Infinity", "-Infinity", "1e999", "1" * 5000, "-0", "[" * 50_000, '{"a":' * 50_000, "\ufeff",
+    '"\\ud800"', "\x00", "nul",
 )  # fmt: skip
 
 
@@ -107,7 +107,8 @@ def of_toml(data: bytes, dice: random.Random) -> bytes:
     at = dice.randrange(len(lines))
     key, equals, _ = lines[at].partition("=")
     odd = (
-        "nan", "inf", "-1", "1" * 400, "1e999", "true", '""', '"../../evil"', '"os:abort"', "[]", "{}", "[[1]]",
+        "nan", "inf", "-1", "1" * 400, "1e999", "true", '""', '"../../evil"', '"os:abort"', "[]", "{}",
+        "[[1]]",
         "2020-01-01", "[" * 3000, f'"{"a" * 10_000}"', '"\\u0000"', "{ a = 1 }", "0.5", '"wrn_99999999_1"',
     )  # fmt: skip
     lines[at] = f"{key}= {dice.choice(odd)}" if equals and dice.random() < 0.8 else ""
@@ -151,10 +152,11 @@ def forged(data: bytes, dice: random.Random) -> bytes:
             )
         )  # fmt: skip
     text = header_text(header, tensors) if isinstance(header, dict) else json.dumps(header)
-    return safetensors.torch.save(tensors, metadata={HEADER_KEY: text})
+    written: bytes = safetensors.torch.save(tensors, metadata={HEADER_KEY: text})
+    return written
 
 
 def damaged(data: bytes, own: Damage, dice: random.Random) -> bytes:
     """The file with one change, mostly of the kind that such a file suffers by."""
-    others = () if own is forged else (flipped, cut, doubled)
-    return dice.choice((own, own, own, own, *others))(data, dice)
+    ways: list[Damage] = [own] if own is forged else [own, own, own, own, flipped, cut, doubled]
+    return dice.choice(ways)(data, dice)

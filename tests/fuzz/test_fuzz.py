@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from file_kinds import kinds
-
-from fuzz import MEGABYTES, fuzz, peak_megabytes, through_the_command
+from fuzzing import MEGABYTES, fuzz, peak_megabytes, through_the_command
 
 COUNT, COMMANDS, SEED = 25, 1, 7
 

@@ -103,7 +103,8 @@ def _loader(file: Path, model: nn.Module) -> Callable[[], object]:
     return read
 
 
-def _run(folder: Path) -> list[Kind]:
+def make_run(folder: Path) -> tuple[Run, Trainer]:
+    """A run that has finished, with two checkpoints; nothing was trained but a step."""
     torch.manual_seed(0)
     inputs = torch.randn(8, 3, 6, 6)
     recipe = Recipe(network="wrn_10_1", epochs=2, batch_size=4, channels_last=False)
@@ -126,7 +127,12 @@ def _run(folder: Path) -> list[Kind]:
     us.save(us.create_model("wrn_10_1"), run.model_file)
     us.plan(us.create_model("wrn_10_1"), "low_rank", ratio=0.5).save(folder / "plan.json")
     run.close()
-    newest = run.checkpoints()[0]
+    return run, trainer
+
+
+def _run(folder: Path) -> list[Kind]:
+    run, trainer = make_run(folder)
+    network, newest = trainer.network, run.checkpoints()[0]
 
     def taken_up() -> object:
         checkpoint, refused = run.latest(torch.device("cpu"), trainer.check)
@@ -148,7 +154,8 @@ def _run(folder: Path) -> list[Kind]:
     ]
 
 
-def _sweep(folder: Path) -> list[Kind]:
+def make_sweep(folder: Path) -> None:
+    """The folder of a sweep with two results."""
     for name in ("results", "runs"):
         (folder / name).mkdir(parents=True)
     names = ("one", "two")
@@ -156,6 +163,10 @@ def _sweep(folder: Path) -> list[Kind]:
         write_result(folder, _result(name))
     entries = tuple(IndexEntry(name, f"id-{name}") for name in names)
     write_record(folder / "grid.json", Index("0.2.0", "tiny", "0123456789", entries), FORMAT)
+
+
+def _sweep(folder: Path) -> list[Kind]:
+    make_sweep(folder)
 
     def reported() -> object:
         status, found = sweep_status(folder), find_results(folder)

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 from .nearest import hint
-from .records import short
 
 _LIBRARY = re.compile(r"(timm|torchvision|transformers):[A-Za-z0-9_./-]+")
 
@@ -37,7 +36,7 @@ def check_trust(
     for what, name in names.items():
         if ":" in name and not trust and name not in named and not _LIBRARY.fullmatch(name):
             raise TrustError(
-                f"{source} names {short(name)} as its {what}, which would be called: --trust (trust=True) "
+                f"{source} names {name!r} as its {what}, which would be called: --trust (trust=True) "
                 "allows it, if you know who wrote that"
             )
 

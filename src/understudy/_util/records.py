@@ -71,7 +71,8 @@ def from_plain(kind: type[Record], content: object, where: str = "") -> Record:
     except RecordError:
         raise
     except ValueError as error:
-        raise RecordError(f"{where}: {error}" if where else str(error)) from error
+        told = clipped(str(error))
+        raise RecordError(f"{where}: {told}" if where else told) from error
 
 
 def parse_json(text: str) -> Any:
@@ -255,6 +256,12 @@ def _key(where: str, key: str) -> str:
 
 def _are(items: list[str]) -> str:
     return "is" if len(items) == 1 else "are"
+
+
+def clipped(message: str) -> str:
+    """A message on one line, cut where it becomes too long to read."""
+    joined = " ".join(message.split())
+    return joined if len(joined) <= 1000 else f"{joined[:999]}…"
 
 
 def short(content: object) -> str:

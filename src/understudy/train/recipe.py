@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from understudy._util.names import check_label, check_name, file_name
 from understudy._util.nearest import hint
-from understudy._util.records import RecordError, short
+from understudy._util.records import RecordError, clipped, short
 from understudy._util.shipped import read_toml, shipped_names
 from understudy.distil.decay import Policy, Scope
 from understudy.distil.distillation import Distance
@@ -205,7 +205,7 @@ def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
     except RecordError:
         raise
     except ValueError as error:
-        raise RecipeError(str(error)) from error
+        raise RecipeError(clipped(str(error))) from error
 
 
 def recipe_settings(name: str | Path) -> dict[str, Any]:

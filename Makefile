@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint hooks demo benchmark clean
+.PHONY: help test quick lint hooks demo benchmark fuzz clean
 
 help:
 	@echo "make test       lint, type-check and test, with coverage (sets up $(VENV) first)"
@@ -18,6 +18,7 @@ help:
 	@echo "make hooks      run the checks of make lint before every commit"
 	@echo "make demo       train a teacher and a student with every transform; a table and a page"
 	@echo "make benchmark  measure layers, input, memory, recipes, sweeps; write benchmarks/results"
+	@echo "make fuzz       damaged files of every kind, 200 each; write benchmarks/results/fuzz.json"
 	@echo "make clean      remove $(VENV) and caches"
 
 $(BIN)/python:
@@ -71,6 +72,9 @@ benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/sweep_resume.py --write
 	$(BIN)/python benchmarks/demo.py --write
 	$(BIN)/python benchmarks/report.py --write
+
+fuzz: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzzing.py --count 200 --write
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* dist

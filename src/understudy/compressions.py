@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
+from understudy._util.names import check_name
 from understudy._util.provenance import Machine
-from understudy._util.records import Json, read_record, write_record
+from understudy._util.records import Json, RecordError, read_record, write_record
 
 FORMAT = 1
 FILE = "compress.json"
@@ -204,4 +205,12 @@ class Compressed:
     @classmethod
     def load(cls, folder: str | Path) -> Compressed:
         """Read compress.json of a folder; a ValueError says what is wrong with another file."""
-        return read_record(cls, Path(folder) / FILE, FORMAT)
+        path = Path(folder) / FILE
+        found = read_record(cls, path, FORMAT)
+        for student in found.students:
+            try:
+                check_name("the name", student.name)
+                check_name("the folder", student.folder or student.name)
+            except ValueError as error:
+                raise RecordError(f"{path}: of a student, {error}") from error
+        return found

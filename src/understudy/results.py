@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from understudy._util.names import check_label
 from understudy._util.provenance import Machine
 from understudy._util.records import Json, RecordError, from_plain, to_plain
 
@@ -41,6 +42,10 @@ class Size:
     metric: str
     amount: float
     label: str
+
+    def __post_init__(self) -> None:
+        check_label("metric", self.metric)
+        check_label("label", self.label)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +82,13 @@ class ErrorRates:
     top5: float | None
     test_images: int
 
+    def __post_init__(self) -> None:
+        if (
+            not all(0 <= error <= 100 for error in (self.top1 or 0.0, self.top5 or 0.0))
+            or self.test_images < 0
+        ):
+            raise ValueError(f"errors {self.top1}, {self.top5} of {self.test_images} images are not percent")
+
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
@@ -86,6 +98,10 @@ class Speed:
     latency_ms: float
     batch_size: int
     threads: int
+
+    def __post_init__(self) -> None:
+        if self.images_per_second <= 0 or self.latency_ms <= 0:
+            raise ValueError(f"a speed of {self.images_per_second} images a second is none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +157,12 @@ class Result:
     def __post_init__(self) -> None:
         if not self.name or not self.network:
             raise ValueError(f"name {self.name!r} and network {self.network!r}: neither may be empty")
+        for key in ("name", "network", "data", "structure", "grid", "id", "teacher", "decay", "crs"):
+            check_label(key, getattr(self, key))
+        for transform in self.transforms:
+            check_label("transform", transform)
+        if self.attention < 0 or self.epochs < 0:
+            raise ValueError(f"attention {self.attention} or epochs {self.epochs} is below 0")
         if {self.costs is None, self.errors is None} != {not self.finished}:
             raise ValueError(
                 f"it is {self.status.state}: costs and errors belong to what has finished, and only there"

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import fcntl
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,21 +300,26 @@ def test_a_folder_of_another_grid_is_refused_and_left_as_it_is(finished: Path) -
     assert {path: path.read_bytes() for path in finished.rglob("*.json")} == before
 
 
-@pytest.mark.parametrize("name", ["grid.json", f"results/{LOW_RANK}.json"])
+VERSION = (
+    '{"format": 3, "understudy": "9.0"}',
+    r"has format 3, written by understudy 9\.0; .* reads format 2",
+)
+RESULT = f"results/{LOW_RANK}.json"
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        (
-            '{"format": 3, "understudy": "9.0"}',
-            r"has format 3, written by understudy 9\.0; .* reads format 2",
-        ),
-        ('{"cells": []}', "has format None"),
-        ("[]", "not a table"),
-        ('{"format": 2', "is not JSON"),
-        ('{"format": 2}', "are missing"),
+        ("grid.json", *VERSION),
+        ("grid.json", '{"cells": []}', "has format None"),
+        ("grid.json", "[]", "not a table"),
+        ("grid.json", '{"format": 2', "is not JSON"),
+        ("grid.json", '{"format": 2}', "are missing"),
+        (RESULT, *VERSION),
+        (RESULT, '{"cells": []}', "has format None"),
     ],
 )
-def test_results_of_another_version_are_refused_and_nothing_is_lost(
+def test_a_sweep_of_another_version_is_refused_and_nothing_is_lost(
     finished: Path, name: str, content: str, message: str
 ) -> None:
     kept = (finished / name).read_text()
@@ -322,11 +328,26 @@ def test_results_of_another_version_are_refused_and_nothing_is_lost(
         before = {path: path.read_bytes() for path in finished.rglob("*.json")}
         with pytest.raises(ResultsError, match=message):
             sweep(tiny(), finished, engine=InlineEngine(done))
-        with pytest.raises(ResultsError, match=message):
-            sweep_status(finished)
+        if name == "grid.json":
+            with pytest.raises(ResultsError, match=message):
+                sweep_status(finished)
+        else:
+            [told] = sweep_status(finished).passed_over
+            assert re.search(message, told)
         assert {path: path.read_bytes() for path in finished.rglob("*.json")} == before
     finally:
         (finished / name).write_text(kept)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"format": 2', '{"format": 2}', "[" * 100_000])
+def test_a_damaged_result_is_named_and_taken_from_its_run_again(finished: Path, content: str) -> None:
+    kept = without_clock(finished)
+    (finished / RESULT).write_text(content)
+    found = sweep_status(finished)
+    assert len(found.cells) == len(kept) - 1
+    assert LOW_RANK in found.passed_over[0]
+    sweep(tiny(), finished, engine=InlineEngine(done))
+    assert without_clock(finished) == kept
 
 
 def test_a_folder_that_is_no_sweep_is_refused(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import TRANSFORMS, result, sweep, teacher
 
+from understudy._util.names import file_name
 from understudy.experiments.curves import curves, hash_buckets, sweep_curves, width_mult_adds
 from understudy.report.figures import canvas
-from understudy.report.figures.canvas import drawing, file_name, label_points, new_figure, tick_text
+from understudy.report.figures.canvas import drawing, label_points, new_figure, tick_text
 from understudy.report.figures.style import COLOURS, MARKERS, report_styles, styles
 from understudy.report.figures.sweep_figures import (
     MOST_BARS,
@@ -182,7 +183,8 @@ def test_ticks_are_short() -> None:
 
 
 def test_a_file_name_is_safe() -> None:
-    assert file_name("../a b", "", "wrn_28_2.5") == "a-b-unnamed-wrn_28_2.5"
+    assert [file_name(text) for text in ("../a b", "", "wrn_28_2.5")] == ["a-b", "", "wrn_28_2.5"]
+    assert len(file_name("a" * 10_000)) == 80
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import html.parser
 import io
 import json
@@ -28,7 +29,7 @@ from understudy.report.page.data import embedded_json
 from understudy.report.read.groups import group_results
 from understudy.report.read.tables import Entry, ReportTable, published_table
 from understudy.report.spreadsheet import csv_text
-from understudy.results import PlannedCosts, Result, ResultsError
+from understudy.results import PlannedCosts, Result, ResultsError, Status
 
 EVIL = "<img src=x onerror=alert(1)>"
 CLOSING = "</script><script>alert(2)</script><!--"
@@ -217,12 +218,15 @@ def test_the_markdown_has_aggregates_ablations_failures_and_cells(tmp_path: Path
 
 
 def test_a_spreadsheet_runs_no_name() -> None:
-    names = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "  =1", "plain-1"]
-    text = csv_text([result(name, seed=seed) for seed, name in enumerate(names)])
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [row["name"] for row in rows] == [f"'{name}" for name in names[:-1]] + ["plain-1"]
-    assert rows[0]["params"] == "23990"
-    assert rows[0]["top1"] == "4.8"
+    texts = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "  =1", "\x01=1", "\x00\x1b \n@A1", "plain-1"]
+    failed = unfinished()[2]
+    told = [dataclasses.replace(failed, status=Status("unreachable", text)) for text in texts]
+    rows = list(csv.DictReader(io.StringIO(csv_text([*told, result("cell")]))))
+    reasons = [row["reason"] for row in rows]
+    assert reasons[:4] == [f"'{text}" for text in texts[:4]]
+    assert all(re.fullmatch(r"' *[=@].*", reason) for reason in reasons[4:8])
+    assert reasons[8] == "plain-1"
+    assert (rows[-1]["params"], rows[-1]["top1"]) == ("23990", "4.8")
 
 
 def test_unknown_values_are_empty_in_the_spreadsheet() -> None:

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 import understudy as us
 from understudy.layers import stand_ins
 from understudy.train import DivergedError, Job, Recipe, Run, train
+from understudy.train.checkpoint import Progress
 from understudy.train.processes import Processes, join, leave
-from understudy.train.trainer import Progress, Trainer
+from understudy.train.trainer import Trainer
 
 SETTINGS: dict[str, Any] = {
     "network": "wrn_10_1",

@@ -5,17 +5,40 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from .nearest import hint
 
+_LIBRARY = re.compile(r"(timm|torchvision|transformers):[A-Za-z0-9_./-]+")
+
 
 class FactoryError(ValueError):
     """There is nothing to call at this place, or it cannot be called so."""
+
+
+class TrustError(ValueError):
+    """A file names a function that nobody has asked to be called."""
+
+
+def check_trust(
+    source: object, names: Mapping[str, str], *, trust: bool, named: Collection[str] = ()
+) -> None:
+    """Raise a TrustError, which says what would be called, where a file names a function.
+
+    `names` are those that the file `source` gives, by what they are of. Names of this package and of the
+    libraries that it knows call nothing else; `named` are those that the user has given, too.
+    """
+    for what, name in names.items():
+        if ":" in name and not trust and name not in named and not _LIBRARY.fullmatch(name):
+            raise TrustError(
+                f"{source} names {name!r} as its {what}, which would be called: --trust (trust=True) "
+                "allows it, if you know who wrote that"
+            )
 
 
 def call_factory(place: str, **options: Any) -> Any:

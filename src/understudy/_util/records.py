@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Hashable, Mapping
@@ -21,11 +22,21 @@ from .nearest import hint
 
 Json = Any  # whatever JSON can hold, its numbers finite
 Record = TypeVar("Record")
+MOST_BYTES = 1 << 28  # of a file of ours
+_DEEPEST = 32  # tables in tables
+_LONGEST = 100_000  # characters of a text
+_DIGITS = 20  # of a whole number
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN_KEY = re.compile(r"[\w.*:/ +-]{1,60}")
 _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a finite number"}
 
 
 class RecordError(ValueError):
     """Content that is not the record it should be."""
+
+
+class VersionError(RecordError):
+    """A file of another format version."""
 
 
 def to_plain(value: object) -> Any:
@@ -46,11 +57,11 @@ def from_plain(kind: type[Record], content: object, where: str = "") -> Record:
     itself refuses, with a ValueError, is told with its path too.
     """
     if not isinstance(content, Mapping):
-        raise RecordError(f"{where or 'the record'} is {_short(content)}, not a table")
+        raise RecordError(f"{where or 'the record'} is {short(content)}, not a table")
     wanted = _types(typing.cast("Hashable", kind))
     unknown = [key for key in content if key not in wanted]
     if unknown:
-        raise RecordError(f"{_key(where, str(unknown[0]))} is unknown{hint(str(unknown[0]), wanted)}")
+        raise RecordError(f"{_key(where, str(unknown[0]))} is unknown{hint(str(unknown[0])[:60], wanted)}")
     missing = [key for key in wanted if key not in content]
     if missing:
         raise RecordError(f"{', '.join(_key(where, key) for key in missing)} {_are(missing)} missing")
@@ -60,22 +71,87 @@ def from_plain(kind: type[Record], content: object, where: str = "") -> Record:
     except RecordError:
         raise
     except ValueError as error:
-        raise RecordError(f"{where}: {error}" if where else str(error)) from error
+        told = clipped(str(error))
+        raise RecordError(f"{where}: {told}" if where else told) from error
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text holds: numbers finite, texts whole, nothing nested too deeply; or a RecordError.
+
+    Whoever looks further at what it gives needs neither fear its depth nor what cannot be written again.
+    """
+    try:
+        content = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_no_number)
+    except RecordError:
+        raise
+    except RecursionError:
+        raise RecordError(f"it is nested more than {_DEEPEST} deep") from None
+    except ValueError as error:
+        raise RecordError(f"it is not JSON: {error}") from error
+    pending = [(content, 1)]
+    while pending:
+        value, depth = pending.pop()
+        if depth > _DEEPEST:
+            raise RecordError(f"it is nested more than {_DEEPEST} deep")
+        if isinstance(value, dict):
+            pending += [(one, depth + 1) for pair in value.items() for one in pair]
+        elif isinstance(value, list):
+            pending += [(one, depth + 1) for one in value]
+        elif isinstance(value, str):
+            _check_text(value)
+    return content
+
+
+def _check_text(text: str) -> None:
+    if len(text) > _LONGEST:
+        raise RecordError(f"it holds a text of {len(text):,} characters, more than {_LONGEST:,}")
+    if _SURROGATE.search(text):
+        raise RecordError(f"it holds {short(text)}, half of a character")
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise RecordError(f"it holds a whole number of {len(text):,} digits, more than {_DIGITS}")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise RecordError(f"it holds {text[:20]}, not a finite number")
+    return float(text)
+
+
+def _no_number(text: str) -> float:
+    raise RecordError(f"it holds {text}, not a finite number")
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The table that a JSON file holds, within the bounds of `parse_json`; a RecordError names the file."""
+    try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise RecordError(f"it has {size:,} bytes, more than {MOST_BYTES:,}")
+        return as_table(parse_json(path.read_text(encoding="utf-8")))
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: it is not JSON: {error}") from error
+
+
+def as_table(content: object) -> dict[str, Any]:
+    """Content that is a table, or a RecordError."""
+    if not isinstance(content, dict):
+        raise RecordError(f"it holds {short(content)}, not a table")
+    return content
 
 
 def read_record(kind: type[Record], path: Path, version: int) -> Record:
     """A record from a JSON file of one format version; a RecordError says what is wrong with any other."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RecordError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise RecordError(f"{path} holds {_short(content)}, not a table")
+    content = read_table(path)
     found = content.pop("format", None)
-    if isinstance(found, bool) or found != version:
-        writer = content.get("understudy", "another version")
-        raise RecordError(
-            f"{path} has format {found!r}, written by understudy {writer}; "
+    if type(found) is not int or found != version:
+        raise VersionError(
+            f"{path} has format {short(found)}, written by {_writer(content)}; "
             f"this version reads format {version}"
         )
     try:
@@ -89,6 +165,12 @@ def write_record(path: Path, record: object, version: int) -> None:
     text = json.dumps({"format": version, **to_plain(record)}, indent=1, allow_nan=False)
     with whole_file(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def _writer(content: Mapping[str, Any]) -> str:
+    return (
+        f"understudy {_key('', str(content['understudy']))}" if "understudy" in content else "another version"
+    )
 
 
 @functools.cache
@@ -109,11 +191,11 @@ def _value(wanted: Any, content: Any, where: str) -> Any:
         return _one_of(inner, content, where)
     if origin is Literal:
         if not any(content == one and type(content) is type(one) for one in inner):
-            raise RecordError(f"{where} is {_short(content)}, not one of {', '.join(map(str, inner))}")
+            raise RecordError(f"{where} is {short(content)}, not one of {', '.join(map(str, inner))}")
         return content
     if origin is tuple:
         if not isinstance(content, list | tuple):
-            raise RecordError(f"{where} is {_short(content)}, not a list")
+            raise RecordError(f"{where} is {short(content)}, not a list")
         if inner[-1] is not Ellipsis and len(content) != len(inner):
             raise RecordError(f"{where} holds {len(content)} values, not {len(inner)}")
         each = [inner[0]] * len(content) if inner[-1] is Ellipsis else inner
@@ -123,7 +205,7 @@ def _value(wanted: Any, content: Any, where: str) -> Any:
         )
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(content, Mapping):
-            raise RecordError(f"{where} is {_short(content)}, not a table")
+            raise RecordError(f"{where} is {short(content)}, not a table")
         return {str(key): _value(inner[1], item, _key(where, str(key))) for key, item in content.items()}
     return _plain(wanted, content, where)
 
@@ -133,11 +215,11 @@ def _plain(wanted: Any, content: Any, where: str) -> Any:
     if wanted is types.NoneType:
         if content is None:
             return None
-        raise RecordError(f"{where} is {_short(content)}, not null")
+        raise RecordError(f"{where} is {short(content)}, not null")
     if wanted is float and type(content) is int and abs(content) <= 2**53:
         return float(content)
     if type(content) is not wanted or (wanted is float and not math.isfinite(content)):
-        raise RecordError(f"{where} is {_short(content)}, not {_NAMES[wanted]}")
+        raise RecordError(f"{where} is {short(content)}, not {_NAMES[wanted]}")
     return content
 
 
@@ -168,6 +250,7 @@ def _json(content: Any, where: str) -> Any:
 
 
 def _key(where: str, key: str) -> str:
+    key = key if _PLAIN_KEY.fullmatch(key) else short(key)
     return f"{where}.{key}" if where else key
 
 
@@ -175,6 +258,13 @@ def _are(items: list[str]) -> str:
     return "is" if len(items) == 1 else "are"
 
 
-def _short(content: object) -> str:
-    text = repr(content)
+def clipped(message: str) -> str:
+    """A message on one line, cut where it becomes too long to read."""
+    joined = " ".join(message.split())
+    return joined if len(joined) <= 1000 else f"{joined[:999]}…"
+
+
+def short(content: object) -> str:
+    """What was got, in so few characters that it fits into a message."""
+    text = repr(content[:60] if isinstance(content, str) else content)
     return text if len(text) <= 60 else f"{text[:59]}…"

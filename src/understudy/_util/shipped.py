@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .nearest import hint
+from .records import RecordError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -17,6 +18,7 @@ else:
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
+MOST_BYTES = 1 << 22  # of a file that people write
 Kind = Literal["recipe", "grid"]
 _FOLDERS: dict[Kind, str] = {"recipe": "train/recipes", "grid": "experiments/grids"}
 
@@ -35,15 +37,22 @@ def read_toml(kind: Kind, name: str | Path) -> dict[str, Any]:
     if str(name) in names:
         text = _folder(kind).joinpath(f"{name}.toml").read_text(encoding="utf-8")
     elif path.suffix == ".toml" and path.is_file():
-        text = path.read_text(encoding="utf-8")
+        if path.stat().st_size > MOST_BYTES:
+            raise RecordError(f"{kind} {name}: it has more than {MOST_BYTES:,} bytes")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise RecordError(f"{kind} {name}: {error}") from error
     else:
         raise ValueError(
             f"no {kind} {str(name)!r} among {', '.join(names)}, nor such a file{hint(str(name), names)}"
         )
     try:
         return dict(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{kind} {name}: {error}") from error
+    except RecursionError:
+        raise RecordError(f"{kind} {name}: it is nested too deeply") from None
+    except ValueError as error:
+        raise RecordError(f"{kind} {name}: {' '.join(str(error).split())}") from error
 
 
 def _folder(kind: Kind) -> Traversable:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from understudy.train.trainer import Progress as Position
+from understudy.train.checkpoint import Progress as Position
 
 _STAGES, _ONCE = 4, 3  # that are told of every student, and of the original
 

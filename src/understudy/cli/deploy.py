@@ -13,6 +13,7 @@ import typer
 from torch import nn
 
 from understudy import data as datasets
+from understudy._util.factories import check_trust
 from understudy.counting.trace import Example
 from understudy.deploy.export import export as write_file
 from understudy.deploy.graph import rebatched
@@ -26,7 +27,7 @@ from understudy.train.teacher import load_trained
 
 from .common import app, show, sizes
 from .planning import Input
-from .training import DataFolder, Download
+from .training import DataFolder, Download, Trust
 
 _CALIBRATION = (8, 64)  # batches and their size
 
@@ -71,13 +72,14 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over a file that exists.")] = False,
     data: DataFolder = None,
     download: Download = False,
+    trust: Trust = False,
 ) -> None:
     """Write a network for another runtime, check it there, and time it beside the original."""
     batches: Sequence[Example] | None = None
     if target.is_dir():
         if network is not None:
             raise ValueError("--network is for a file of weights; a run has its own")
-        student, original, example = _of_run(target, data)
+        student, original, example = _of_run(target, data, trust=trust)
         if int8:
             batches = _calibration(target, data, download=download)
     else:
@@ -102,10 +104,11 @@ def export(
     show(done)
 
 
-def _of_run(folder: Path, data: Path | None) -> tuple[nn.Module, nn.Module, Example]:
+def _of_run(folder: Path, data: Path | None, *, trust: bool) -> tuple[nn.Module, nn.Module, Example]:
     recipe = Run.read(folder).recipe
+    check_trust(folder, {"network": recipe.network, "data": recipe.data}, trust=trust)
     classes, shape = datasets.facts(recipe.data, data)
-    student = load_trained(folder, recipe, classes)
+    student = load_trained(folder, recipe, classes, trust=trust)
     return student, dense_network(recipe, classes, training=False), torch.zeros(1, *shape)
 
 

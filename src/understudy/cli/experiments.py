@@ -13,19 +13,19 @@ from rich.markup import escape
 from understudy import experiments
 from understudy.experiments import (
     Event,
+    find_results,
     grid_names,
     load_grid,
     new_result,
     plan_cells,
     read_index,
-    read_results,
     sweep_curves,
     sweep_status,
 )
 from understudy.report import planned_overview, results_overview, write_report
 
 from .common import app, show
-from .training import DataFolder, Download
+from .training import DataFolder, Download, Trust
 
 
 class EngineChoice(str, Enum):
@@ -61,6 +61,7 @@ def sweep(
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show what every cell will cost, and stop.")
     ] = False,
+    trust: Trust = False,
 ) -> None:
     """Train every cell of GRID: the teacher once, then all students and baselines.
 
@@ -85,6 +86,7 @@ def sweep(
             gpus_per_cell=gpus_per_cell,
             data_folder=data,
             download=download,
+            trust=trust,
             report=lambda event: console.print(escape(line(event)), highlight=False, soft_wrap=True),
         )
     except KeyboardInterrupt:
@@ -107,6 +109,8 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder of a sweep.",
     busy = [cell for cell in found.cells if cell.status.state == "running"]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(found.counts.items()))
     show(escape(f"{found.grid}: {len(found.cells)} cells: {counts}"))
+    for problem in found.passed_over:
+        show(escape(f"passed over: {problem}"))
     for cell in busy:
         error = "" if cell.test_error is None else f", test error {cell.test_error:.2f} %"
         show(escape(f"running: {cell.name}, epoch {cell.epochs}/{cell.all_epochs}{error}"))
@@ -134,7 +138,10 @@ def report(
     ] = None,
 ) -> None:
     """Write tables, figures and one page that needs no network, from the results in DIR so far."""
-    index, results = read_index(folder), read_results(folder)
+    index, found = read_index(folder), find_results(folder)
+    results = found.results
+    for problem in found.passed_over:
+        show(escape(f"passed over: {problem}"))
     page = write_report(results, out or folder / "report", title=index.name, curves=sweep_curves(results))
     show(escape(f"{len(results)} cells: {page}"))
 

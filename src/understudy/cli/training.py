@@ -27,10 +27,10 @@ from understudy.train import (
     settings_by_source,
 )
 from understudy.train import train as train_recipe
+from understudy.train.checkpoint import Progress as Position
+from understudy.train.config import CONFIG
 from understudy.train.processes import leave
-from understudy.train.run import CONFIG
 from understudy.train.teacher import read_inputs
-from understudy.train.trainer import Progress as Position
 
 from .common import app, assignment, pairs, show
 
@@ -54,6 +54,13 @@ Download = Annotated[bool, typer.Option("--download", help="Fetch the data set f
 Device = Annotated[
     str | None,
     typer.Option(help="Such as cpu or cuda:1; by default a GPU if there is one.", show_default=False),
+]
+
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Call functions of others that a run's folder names, package.module:factory."
+    ),
 ]
 
 
@@ -107,6 +114,7 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard into the run's folder.")
     ] = False,
+    trust: Trust = False,
 ) -> None:
     """Train a network or its student by RECIPE; the same command again goes on where a killed run stopped."""
     flags = {
@@ -133,6 +141,7 @@ def train(
                 download=download,
                 device=device,
                 tensorboard=tensorboard,
+                trust=trust,
                 report=report,
                 watch=watch,
             )
@@ -227,6 +236,7 @@ def evaluate(
     data: DataFolder = None,
     download: Download = False,
     device: Device = None,
+    trust: Trust = False,
 ) -> None:
     """Test a trained network on its data set's test images."""
     tested = evaluate_trained(
@@ -236,6 +246,7 @@ def evaluate(
         data_folder=data,
         download=download,
         device=device,
+        trust=trust,
     )
     errors, count = tested.errors, tested.errors.test_images
     rows = []
@@ -266,7 +277,7 @@ def runs(
         try:
             run = Run.read(path)
             state, recipe = run.summary(), run.recipe
-        except RunError as error:
+        except (RunError, OSError) as error:
             reasons.append(str(error))
             continue
         name = str(path.relative_to(folder)) if path != folder else path.name

@@ -6,7 +6,7 @@ from .checks import GridError
 from .collect import new_result
 from .curves import curves, sweep_curves
 from .engine import Engine, Message
-from .folder import read_index, read_results
+from .folder import find_results, read_index, read_results
 from .grid import Grid, grid_names, load_grid, make_grid
 from .local import LocalEngine
 from .ray_engine import RayEngine
@@ -30,6 +30,7 @@ __all__ = [
     "Tradeoff",
     "curves",
     "every_transform",
+    "find_results",
     "grid_names",
     "load_grid",
     "make_grid",

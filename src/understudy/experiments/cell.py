@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from functools import cached_property
 
+from understudy._util.names import file_name
 from understudy.planning.budget import UNITS, Budget
 from understudy.planning.request import Request
 from understudy.results import Role
 from understudy.train import Recipe
-
-_LONGEST = 80  # characters of a part of a name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +50,3 @@ def budget_name(budget: Budget) -> str:
     if budget.metric in UNITS:
         return file_name(budget.label)
     return file_name(f"{budget.metric}-{budget.amount:g}")
-
-
-def file_name(text: str) -> str:
-    """Text as part of a file name: what not every file system takes becomes one dash; never too long."""
-    kept = re.sub(r"[^A-Za-z0-9_.]+", "-", text)
-    return re.sub(r"-*\.?-+\.*", "-", kept).strip("-.")[:_LONGEST]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from understudy import __version__
 from understudy._util.provenance import Machine, commit
-from understudy._util.records import read_record
+from understudy._util.records import RecordError, read_record
 from understudy.results import Costs, CurvePoint, ErrorRates, Result, Size, Status
 from understudy.train import Recipe, Run
 from understudy.train.figures import Epoch, Errors, Outcome
@@ -61,16 +61,23 @@ def with_status(result: Result, folder: Path, status: Status) -> Result:
     """A result as the run in `folder` has left it."""
     run = Run(folder, Recipe())
     outcome = run.outcome() if status.state == "finished" else Outcome()
-    machine = folder / MACHINE
     return dataclasses.replace(
         result,
         status=status,
         commit=commit(),
-        machine=read_record(Machine, machine, MACHINE_FORMAT) if machine.exists() else None,
+        machine=_machine(folder / MACHINE),
         curve=learning_curve(run.metrics()),
         costs=_costs(outcome),
         errors=_error_rates(outcome.errors),
     )
+
+
+def _machine(path: Path) -> Machine | None:
+    """Where a run was trained; None where nothing that can be read tells."""
+    try:
+        return read_record(Machine, path, MACHINE_FORMAT)
+    except (RecordError, OSError):
+        return None
 
 
 def _costs(outcome: Outcome) -> Costs | None:

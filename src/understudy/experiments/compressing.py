@@ -17,7 +17,7 @@ from understudy.data.found import Found
 from understudy.planning.budget import Budget
 from understudy.planning.request import TransformChoice
 from understudy.train import Recipe, recover
-from understudy.train.trainer import Progress
+from understudy.train.checkpoint import Progress
 
 from .tradeoff import Made, Tradeoff, cell_name
 from .unfinished import Unfinished

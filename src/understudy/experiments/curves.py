@@ -41,7 +41,10 @@ def sweep_curves(results: Sequence[Result]) -> Curves | None:
     """The curves of the first network of a sweep that is built in, with the sites of its students."""
     for result in [*(one for one in results if one.transforms), *results]:
         if is_builtin(result.network):
-            request = Request.from_dict(result.deciding["request"])
+            try:
+                request = Request.from_dict(result.deciding.get("request", {}))
+            except ValueError:  # of transforms that are not here, say: the figure can be missed
+                continue
             return curves(result.network, include=request.include or None, exclude=request.exclude or None)
     return None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
+from understudy._util.names import file_name
 from understudy.networks import nets
 from understudy.networks.models import create_model
 from understudy.planning.budget import METRICS, Budget
@@ -15,7 +16,7 @@ from understudy.planning.request import Request, assigned
 from understudy.results import Role
 from understudy.train import Recipe, RunError, teacher_identity
 
-from .cell import Cell, budget_name, file_name, structure_name
+from .cell import Cell, budget_name, structure_name
 from .checks import GridError, as_budgets, as_list, as_settings, as_transforms, check_keys
 
 _STUDENT_KEYS = ("transforms", "networks", "seeds", "attention", "crs", "settings", *METRICS)

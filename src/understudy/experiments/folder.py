@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from understudy import __version__
 from understudy._util.files import lock
-from understudy._util.records import RecordError, read_record, write_record
+from understudy._util.names import check_label, check_name
+from understudy._util.records import RecordError, VersionError, read_record, write_record
 from understudy.results import FORMAT as RESULT_FORMAT
 from understudy.results import Result, ResultsError
 
@@ -27,12 +28,19 @@ _INDEX, _RESULTS, _RUNS = "grid.json", "results", "runs"
 Record = TypeVar("Record")
 
 
+class OtherVersionError(ResultsError):
+    """Results that another version wrote: nothing is wrong with them, but not here."""
+
+
 @dataclasses.dataclass(frozen=True)
 class IndexEntry:
     """A cell of a grid: its name and the identity of its run."""
 
     name: str
     id: str
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +52,11 @@ class Index:
     identity: str
     cells: tuple[IndexEntry, ...]
 
+    def __post_init__(self) -> None:
+        check_label("name", self.name)
+        if len({entry.name.lower() for entry in self.cells}) < len(self.cells):
+            raise ValueError("two cells have one name")
+
 
 def read_index(out: Path) -> Index:
     """The grid of a sweep's folder; a ResultsError says what is wrong with any other folder."""
@@ -54,8 +67,35 @@ def read_index(out: Path) -> Index:
 
 def read_results(out: Path) -> list[Result]:
     """The results of all cells, in the grid's order; a cell without one yet is left out."""
-    paths = [_result_file(out, entry.name) for entry in read_index(out).cells]
-    return [_read(Result, path, RESULT_FORMAT) for path in paths if path.exists()]
+    found = find_results(out)
+    for problem in found.passed_over:
+        raise problem
+    return found.results
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The results that can be read, and why others cannot."""
+
+    results: list[Result]
+    passed_over: list[ResultsError]
+
+
+def find_results(out: Path) -> Found:
+    """The results of all cells, as `read_results`; one that cannot be read is told and stops no other."""
+    found = Found([], [])
+    for entry in read_index(out).cells:
+        path = _result_file(out, entry.name)
+        if not path.exists():
+            continue
+        try:
+            result = _read(Result, path, RESULT_FORMAT)
+            if (result.name, result.id) != (entry.name, entry.id):
+                raise ResultsError(f"{path} is the result of another cell, {result.name}")
+            found.results.append(result)
+        except ResultsError as error:
+            found.passed_over.append(error)
+    return found
 
 
 def write_result(out: Path, result: Result) -> None:
@@ -75,8 +115,10 @@ def _result_file(out: Path, name: str) -> Path:
 def _read(kind: type[Record], path: Path, version: int) -> Record:
     try:
         return read_record(kind, path, version)
-    except RecordError as error:
-        raise ResultsError(f"{error}: use the version that wrote it, or another --out") from error
+    except VersionError as error:
+        raise OtherVersionError(f"{error}: use the version that wrote it, or another --out") from error
+    except (RecordError, OSError) as error:
+        raise ResultsError(str(error)) from error
 
 
 @contextlib.contextmanager
@@ -102,7 +144,9 @@ def _claim(out: Path, grid: Grid) -> None:
     entries = tuple(IndexEntry(cell.name, cell.id) for cell in grid.cells)
     if (out / _INDEX).exists():
         index = read_index(out)
-        read_results(out)  # raises on what another version wrote, before anything is changed
+        for problem in find_results(out).passed_over:
+            if isinstance(problem, OtherVersionError):  # before anything is changed
+                raise problem
         changed = sorted(entry.name for entry in index.cells if entry not in entries)
         if changed:
             raise GridError(

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy import data
+from understudy._util.records import clipped
 from understudy._util.shipped import read_toml, shipped_names
 from understudy.train import load_recipe
 
@@ -41,6 +42,7 @@ from .cell import Cell, short_hash
 from .checks import GridError, as_blocks, as_list, as_settings, as_table, check_keys
 from .expansion import Expansion, check_network
 
+MOST_CELLS = 5000
 _KEYS = (
     "recipe", "networks", "data", "seeds", "unreachable", "settings", "teacher", "students", "baselines",
 )  # fmt: skip
@@ -74,7 +76,7 @@ def load_grid(name: str | Path, data_folder: Path | None = None) -> Grid:
     try:
         return make_grid(Path(name).stem, table, data_folder)
     except ValueError as error:
-        raise GridError(f"grid {name}: {error}") from error
+        raise GridError(f"grid {name}: {clipped(str(error))}") from error
 
 
 def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = None) -> Grid:
@@ -99,10 +101,13 @@ def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = No
         as_table("[teacher]", table.get("teacher", {})),
         options,
     )
-    taught = [
-        *itertools.chain.from_iterable(map(expansion.students, as_blocks("students", table))),
-        *itertools.chain.from_iterable(map(expansion.baselines, as_blocks("baselines", table))),
-    ]
+    made = itertools.chain(
+        itertools.chain.from_iterable(map(expansion.students, as_blocks("students", table))),
+        itertools.chain.from_iterable(map(expansion.baselines, as_blocks("baselines", table))),
+    )
+    taught = list(itertools.islice(made, MOST_CELLS + 1))
+    if len(taught) > MOST_CELLS:
+        raise GridError(f"the grid has more than {MOST_CELLS:,} cells: sweep it in parts")
     if not taught:
         raise GridError("the grid has neither [[students]] nor [[baselines]]")
     used = {name for cell in taught for name, _ in cell.recipe.request.options}

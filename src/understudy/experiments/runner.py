@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Literal
 
 from understudy.results import SETTLED, Result, State, Status
+from understudy.train import RunError
 from understudy.train.job import load_data
 
 from .cell import Cell
 from .cell_costs import PlannedCell, plan_cells
 from .collect import new_result, with_status
 from .engine import Engine
-from .folder import opened, read_results, run_folder, write_result
+from .folder import find_results, opened, read_results, run_folder, write_result
 from .grid import Grid
 from .local import LocalEngine
 from .ray_engine import RayEngine
 from .speed import lacks_speed, measure_speeds
-from .task import Task
+from .task import Task, one_line
 
 EngineName = Literal["local", "ray"]
 EventKind = Literal[
@@ -51,6 +52,7 @@ def sweep(
     gpus_per_cell: float | None = None,
     data_folder: Path | None = None,
     download: bool = False,
+    trust: bool = False,
     report: Report = lambda _: None,
 ) -> list[Result]:
     """Train all cells of a grid into the folder `out`, or go on with what is there; returns the results.
@@ -61,6 +63,9 @@ def sweep(
     diverged ones. The students of a teacher that did not finish fail with its reason. At the end the speed
     of all finished networks that are still there is measured.
 
+    With `trust`, a function that the folder of an existing teacher names may be called; those that the grid
+    itself names are.
+
     `engine` is "local" (`workers` processes on this machine), "ray", or any object with the members of
     `Engine`, which has places of its own.
 
@@ -70,15 +75,16 @@ def sweep(
     planned = plan_cells(grid, data_folder)
     runner = _engine(engine, workers, gpus_per_cell, out / "workers.log")
     _check_data(grid.cells, data_folder, download)
+    named = {name for cell in grid.cells for name in (cell.recipe.network, cell.recipe.data)}
     with opened(out, grid):
         results = _prepare(grid, out, planned)
         running = _Sweep(
-            out.resolve(), {item.cell.name: item for item in planned}, results, data_folder, report
+            out.resolve(), {item.cell.name: item for item in planned}, results, data_folder, trust, report
         )
         running.run(grid.cells, runner)
         if lacks_speed(out):
             running.tell("measuring", "", "the speed of all finished networks, in turns")
-            for name, problem in measure_speeds(out, data_folder).items():
+            for name, problem in measure_speeds(out, data_folder, trust=trust, named=named).items():
                 running.tell("unmeasured", name, problem)
         return read_results(out)
 
@@ -102,7 +108,7 @@ def _check_data(cells: Sequence[Cell], folder: Path | None, download: bool) -> N
 
 def _prepare(grid: Grid, out: Path, planned: Sequence[PlannedCell]) -> dict[str, Result]:
     """The results as they stand: what is settled is kept, everything else waits again."""
-    results = {result.name: result for result in read_results(out)}
+    results = {result.name: result for result in find_results(out).results}  # a damaged one is made again
     for item in planned:
         name = item.cell.name
         if name not in results or results[name].status.state not in SETTLED:
@@ -119,6 +125,7 @@ class _Sweep:
     planned: dict[str, PlannedCell]
     results: dict[str, Result]
     data_folder: Path | None
+    trust: bool
     report: Report
 
     def run(self, cells: Sequence[Cell], engine: Engine) -> None:
@@ -167,10 +174,15 @@ class _Sweep:
         recipe = dataclasses.replace(cell.recipe, teacher=teacher)
         folder = None if self.data_folder is None else str(self.data_folder.resolve())
         out = str(run_folder(self.out, cell.name))
-        return Task(cell.name, recipe, out, folder, threads, self.planned[cell.name].plan)
+        return Task(cell.name, recipe, out, folder, threads, self.planned[cell.name].plan, self.trust)
 
     def record(self, name: str, status: Status) -> None:
-        result = with_status(self.results[name], run_folder(self.out, name), status)
+        folder = run_folder(self.out, name)
+        try:
+            result = with_status(self.results[name], folder, status)
+        except RunError as error:  # what the run left was changed meanwhile
+            status = Status("failed", one_line(str(error)))
+            result = with_status(self.results[name], folder, status)
         self.results[name] = result
         write_result(self.out, result)
         text = status.reason if result.top1 is None else f"test error {result.top1:.2f} %"

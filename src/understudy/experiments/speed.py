@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from understudy import data
+from understudy._util.factories import check_trust
 from understudy._util.timing import time_in_turns
 from understudy.results import Speed
 from understudy.train import Recipe, Run
@@ -23,11 +24,14 @@ _ROUNDS = 20
 _SECONDS = 30.0  # no new round after so long
 
 
-def measure_speeds(out: Path, data_folder: Path | None = None) -> dict[str, str]:
+def measure_speeds(
+    out: Path, data_folder: Path | None = None, *, trust: bool = False, named: Collection[str] = ()
+) -> dict[str, str]:
     """Write images a second and the latency of one image into every finished result.
 
     Only numbers taken in turns compare: where one is missing, all are to be measured again, and a network
-    that cannot be run any more loses its older ones. Returns the names of those, each with the reason.
+    that cannot be run any more loses its older ones. Returns the names of those, each with the reason. Of the
+    functions that a run names only those of `named` are called, without `trust`.
     """
     finished = [result for result in read_results(out) if result.finished]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -35,7 +39,11 @@ def measure_speeds(out: Path, data_folder: Path | None = None) -> dict[str, str]
     problems: dict[str, str] = {}
     for result in finished:
         try:
-            passes = _passes(run_folder(out, result.name), data.facts(result.data, data_folder), device)
+            check_trust(result.name, {"data": result.data}, trust=trust, named=named)
+            run = Run.read(run_folder(out, result.name))
+            facts = data.facts(result.data, data_folder)
+            network = load_trained(run.folder, run.recipe, facts.classes, trust=trust, named=named)
+            passes = _passes(network, run.recipe, facts, device)
         except Exception as error:  # gone, damaged, too large: it was trained, whatever became of it
             problems[result.name] = one_line(str(error))
         else:
@@ -55,11 +63,12 @@ def measure_speeds(out: Path, data_folder: Path | None = None) -> dict[str, str]
     return problems
 
 
-def _passes(folder: Path, facts: data.Facts, device: torch.device) -> dict[int, Callable[[], object]]:
+def _passes(
+    network: nn.Module, recipe: Recipe, facts: data.Facts, device: torch.device
+) -> dict[int, Callable[[], object]]:
     """Passes of a finished network by batch size, each tried once."""
-    run = Run.read(folder)
-    network = load_trained(folder, run.recipe, facts.classes).eval().to(device)
-    if run.recipe.channels_last:
+    network = network.eval().to(device)
+    if recipe.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     passes = {}
     for batch_size in (1, BATCH_SIZE):

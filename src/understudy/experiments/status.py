@@ -11,7 +11,7 @@ from statistics import fmean
 from understudy.results import FAILURES, Result, Status
 from understudy.train import Recipe, Run
 
-from .folder import read_index, read_results, run_folder
+from .folder import find_results, read_index, run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,7 @@ class SweepStatus:
 
     grid: str
     cells: tuple[CellStatus, ...]
+    passed_over: tuple[str, ...] = ()  # why a result cannot be read
 
     @property
     def counts(self) -> dict[str, int]:
@@ -62,7 +63,8 @@ class SweepStatus:
 
 def sweep_status(out: Path) -> SweepStatus:
     """Read how a sweep stands; one that is at work is not disturbed."""
-    results = read_results(out)
+    found = find_results(out)
+    results = found.results
     runs = {result.name: Run(run_folder(out, result.name), Recipe()) for result in results}
     epochs = {name: run.metrics() for name, run in runs.items()}
     seconds = {name: [epoch.seconds for epoch in records] for name, records in epochs.items()}
@@ -80,7 +82,7 @@ def sweep_status(out: Path) -> SweepStatus:
         errors = epochs[name][-1].errors if epochs[name] else None
         error = None if errors is None else errors.test_error
         cells.append(CellStatus(name, status, done, result.epochs, error, left))
-    return SweepStatus(read_index(out).name, tuple(cells))
+    return SweepStatus(read_index(out).name, tuple(cells), tuple(map(str, found.passed_over)))
 
 
 def _pace(result: Result, results: Iterable[Result], seconds: dict[str, list[float]]) -> float | None:

@@ -16,7 +16,7 @@ from understudy._util.provenance import this_machine
 from understudy._util.records import write_record
 from understudy.planning.plan import Plan
 from understudy.results import Status
-from understudy.train import DivergedError, Recipe, Run, train
+from understudy.train import DivergedError, Recipe, Run, RunError, train
 from understudy.train.run import RunInUseError
 
 MACHINE, MACHINE_FORMAT = "machine.json", 1
@@ -33,6 +33,7 @@ class Task:
     data_folder: str | None
     threads: int
     plan: Plan | None = None
+    trust: bool = False  # functions that the folder of a teacher names may be called
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -50,9 +51,12 @@ def run_task(task: Task, report: Callable[[str], None] = lambda _: None) -> Stat
     """Train, or go on, or find that there is nothing left to do; an error becomes a status."""
     torch.set_num_threads(task.threads)
     folder = Path(task.folder)
-    left = Run(folder, task.recipe).stands()
-    if left.status == "diverged":  # it would again
-        return Status("diverged", one_line(left.reason))
+    try:
+        left = Run(folder, task.recipe).stands()
+        if left.status == "diverged":  # it would again
+            return Status("diverged", one_line(left.reason))
+    except RunError as error:
+        report(f"passed over: {error}")
     try:
         _train(task, report)
         write_record(folder / MACHINE, this_machine(), MACHINE_FORMAT)
@@ -70,7 +74,14 @@ def _train(task: Task, report: Callable[[str], None]) -> None:
     given_up = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            train(task.recipe, Path(task.folder), plan=task.plan, data_folder=data_folder, report=report)
+            train(
+                task.recipe,
+                Path(task.folder),
+                plan=task.plan,
+                data_folder=data_folder,
+                trust=task.trust,
+                report=report,
+            )
             return
         except RunInUseError:
             if time.monotonic() > given_up:

@@ -8,19 +8,18 @@ the layer changes these by about ΔyᵀGΔy. Together they weigh an error ΔW by
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from understudy._util.records import from_plain, to_plain
 from understudy._util.text_tables import Shown, Table, table
 from understudy.layers.dense import DenseMap, the_dense_map
 from understudy.layers.replacement import Way
-from understudy.students.file import HEADER_KEY, write_tensors
+from understudy.students.tensors import FileError, TensorFile, read_tensors, write_tensors
 from understudy.transforms import Transform
 from understudy.transforms.inside import inside_losses
 from understudy.transforms.metric import Metric
@@ -31,7 +30,7 @@ from .separate import separated
 # Of a layer's knobs: where a family without a closed form is fitted.
 _PROBES = (0.0, 0.08, 0.25, 0.5, 1.0)
 _TINY = 1e-300
-_FORMAT, _VERSION = "understudy-calibration", 1
+_KIND, _VERSION = "calibration", 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,37 +169,63 @@ class Calibration(Shown):
             tensors[f"{name}:mean"], tensors[f"{name}:covariance"] = seen.mean, seen.covariance
             if seen.gradient is not None:
                 tensors[f"{name}:gradient"] = seen.gradient
-        header = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "model": self.model,
-            "samples": self.samples,
-            "counts": {name: seen.count for name, seen in self.layers.items()},
-            "idle": list(self.idle),
-        }
-        write_tensors(path, {key: tensor.contiguous() for key, tensor in tensors.items()}, json.dumps(header))
+        counts = {name: seen.count for name, seen in self.layers.items()}
+        header = _Header(_KIND, _VERSION, self.model, self.samples, counts, self.idle)
+        write_tensors(path, {key: tensor.contiguous() for key, tensor in tensors.items()}, to_plain(header))
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
-        """Read a file that `save` wrote; a ValueError says what is wrong with any other."""
+        """Read a file that `save` wrote; a FileError says what is wrong with any other."""
         try:
-            with safe_open(path, framework="pt") as file:
-                header = json.loads((file.metadata() or {}).get(HEADER_KEY, "{}"))
-                tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            if header.get("format") != _FORMAT or header.get("version") != _VERSION:
-                raise ValueError(f"its format is not {_FORMAT} {_VERSION}")
-            layers = {
-                name: SiteMoments(
-                    int(count),
-                    tensors[f"{name}:mean"],
-                    tensors[f"{name}:covariance"],
-                    tensors.get(f"{name}:gradient"),
-                )
-                for name, count in header["counts"].items()
-            }
-            return cls(str(header["model"]), int(header["samples"]), layers, tuple(header["idle"]))
-        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is not a calibration: {error}") from error
+            return _read(read_tensors(path, _VERSION))
+        except ValueError as error:
+            told = str(error).removeprefix(f"{path} ").removeprefix("is ")
+            raise FileError(f"{path} is not a calibration: {told}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _Header:
+    """What the file says beside its tensors."""
+
+    kind: str
+    version: int
+    model: str
+    samples: int
+    counts: Mapping[str, int]
+    idle: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.kind != _KIND:
+            raise ValueError(f"it is a {self.kind}")
+        if min((self.samples, *self.counts.values())) < 0:
+            raise ValueError("a count is below 0")
+
+
+def _read(file: TensorFile) -> Calibration:
+    """A calibration, every tensor of which belongs to a layer and fits the others of its layer."""
+    header = from_plain(_Header, file.header or {})
+    layers, left = {}, dict(file.tensors)
+    for name, count in header.counts.items():
+        mean, covariance = left.pop(f"{name}:mean", None), left.pop(f"{name}:covariance", None)
+        gradient = left.pop(f"{name}:gradient", None)
+        if mean is None or covariance is None:
+            raise ValueError(f"it lacks the moments of {name!r}")
+        for tensor in (mean, covariance, *(() if gradient is None else (gradient,))):
+            if tensor.dtype != torch.float64 or not bool(tensor.isfinite().all()):
+                raise ValueError(f"the moments of {name!r} are not finite numbers of 64 bits")
+        groups = covariance.shape[0] if covariance.dim() == 3 else 1
+        if covariance.dim() not in (2, 3) or covariance.shape[-1] != covariance.shape[-2]:
+            raise ValueError(f"the moments of {name!r} are not square")
+        if mean.shape != (groups * covariance.shape[-1],) or 0 in mean.shape:
+            raise ValueError(f"the moments of {name!r} have sizes that differ")
+        if gradient is not None and (
+            gradient.dim() != 2 or gradient.shape[0] != gradient.shape[1] or gradient.shape[0] % groups
+        ):
+            raise ValueError(f"the gradients of {name!r} are not square")
+        layers[name] = SiteMoments(count, mean, covariance, gradient)
+    if left:
+        raise ValueError(f"{next(iter(left))!r} is of no layer")
+    return Calibration(header.model, header.samples, layers, header.idle)
 
 
 def _losses(

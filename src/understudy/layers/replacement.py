@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Way = Literal["pointwise", "separable", "inside", "unfolded"]
+MOST_FEATURES = 1 << 24  # of one side of a layer
+_MOST_SEED = 1 << 62
+_KERNEL_SIZES: dict[Kind, int] = {"linear": 0, "conv1d": 1, "conv2d": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,19 @@ class Spec:
     knob: int
     seed: int = 0
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or not -_MOST_SEED < self.seed < _MOST_SEED:
+            raise ValueError(f"seed {str(self.seed)[:30]} is not a whole number of at most 62 bits")
+
+    def check(self, in_features: int, out_features: int) -> None:
+        """Raise ValueError unless there is such a transform, with this knob and these options."""
+        made = get_transform(self.transform)
+        made.check_knob(in_features, out_features, self.knob)
+        for name, value in self.options.items():
+            if value not in made.options.get(name, ()):
+                legal = ", ".join(made.options.get(name, ())) or "no such option"
+                raise ValueError(f"option {name} of {made.name} is {value!r}, not one of: {legal}")
 
     def build(
         self, in_features: int, out_features: int, device: torch.device | None, dtype: torch.dtype | None
@@ -73,17 +89,31 @@ class Replacement:
         if self.way == "inside" and self.spec is not None:
             with_two_factors(get_transform(self.spec.transform))
 
+    def check_spec(self) -> None:
+        """Raise ValueError unless a layer can have this shape, and its transform these settings."""
+        shape = (self.in_features, self.out_features, self.matrix_in_features, *self.kernel)
+        if self.kind not in _KERNEL_SIZES or len(self.kernel) != _KERNEL_SIZES[self.kind]:
+            raise ValueError(f"{self.path!r}: a {self.kind} has no kernel of {len(self.kernel)} sizes")
+        if not all(1 <= size <= MOST_FEATURES for size in shape):
+            raise ValueError(f"{self.path!r}: sizes {shape} are not in 1..{MOST_FEATURES}")
+        if self.spec is not None:
+            try:
+                self.spec.check(self.matrix_in_features, self.out_features // self.groups)
+            except ValueError as error:
+                raise ValueError(f"{self.path!r}: {error}") from error
+
+    @property
+    def specs(self) -> list[Spec]:
+        """That of every group; taps are drawn from the seed between two groups."""
+        assert self.spec is not None
+        return [
+            dataclasses.replace(self.spec, seed=self.spec.seed + 2 * group) for group in range(self.groups)
+        ]
+
     @property
     def matrix_in_features(self) -> int:
         """Columns of the structured matrix, of one group."""
         return matrix_in_features(self.way, self.in_features // self.groups, self.kernel)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of dataclasses.asdict."""
-        spec = None if data["spec"] is None else Spec(**data["spec"])
-        execution = Execution(**data.get("execution", {}))
-        return cls(**{**data, "kernel": tuple(data["kernel"]), "spec": spec, "execution": execution})
 
     @classmethod
     def of(cls, path: str, layer: Layer) -> Self:
@@ -112,12 +142,9 @@ class Replacement:
         found = the_dense_map(dense)
         weight = dense.get_parameter("weight")
         device = weight.device if draw else torch.device("meta")
-        specs = [
-            dataclasses.replace(self.spec, seed=self.spec.seed + 2 * group) for group in range(self.groups)
-        ]
         transforms = [
             spec.build(self.matrix_in_features, self.out_features // self.groups, device, weight.dtype)
-            for spec in specs  # taps are drawn from the seed between two groups
+            for spec in self.specs
         ]
         bias, geometry = found.bias, found.geometry
         layer: Layer

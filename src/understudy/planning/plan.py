@@ -5,15 +5,26 @@ It is frozen, prints itself, and goes to JSON and back.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from understudy._util.files import whole_file
 from understudy._util.nearest import hint
 from understudy._util.quantities import format_count, format_shape, format_share
+from understudy._util.records import (
+    RecordError,
+    as_table,
+    clipped,
+    from_plain,
+    parse_json,
+    read_table,
+    to_plain,
+)
 from understudy._util.text_tables import Shown, Table
 from understudy.layers.replacement import Replacement
 from understudy.transforms import get_transform
@@ -21,6 +32,11 @@ from understudy.transforms import get_transform
 from .request import Request
 
 _FORMAT, _VERSION = "understudy-plan", 2
+_EMPTY = to_plain(Request())
+
+
+class PlanError(RecordError):
+    """Content that is no plan."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +59,19 @@ class PlannedLayer(Replacement):
             if self.spec is None
             else f"{get_transform(self.spec.transform).knob_name} {self.spec.knob}"
         )
+
+    def check_counts(self) -> None:
+        """Raise ValueError unless the parameters are those of the shape, and no count is below 0."""
+        dense = self.out_features * (self.in_features // self.groups) * math.prod(self.kernel)
+        params = dense
+        if self.spec is not None:
+            made, shape = get_transform(self.spec.transform), self.out_features // self.groups
+            taps = self.in_features * math.prod(self.kernel) if self.way == "separable" else 0
+            params = taps + self.groups * made.params(self.matrix_in_features, shape, self.spec.knob)
+        if (self.dense_params, self.params) != (dense, params):
+            told = f"{self.params} of {self.dense_params}"
+            raise ValueError(f"{self.path!r} has {params} of {dense} parameters, not {told}")
+        _refuse_negative(self)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -141,20 +170,11 @@ class Plan(Shown):
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """A plan from its JSON; a ValueError says what is wrong with any other text."""
+        """A plan from its JSON; a PlanError says what is wrong with any other text."""
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"not a plan: {error}") from error
-        if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
-            raise ValueError(f"not a plan: the field 'format' is not {_FORMAT!r}")
-        version = data.pop("version", None)
-        if version != _VERSION:
-            raise ValueError(f"the plan has version {version!r}; this understudy reads version {_VERSION}")
-        try:
-            return cls(**data | _records(data))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"not a plan: {error}") from error
+            return _read(as_table(parse_json(text)))
+        except RecordError as error:
+            raise PlanError(f"not a plan: {error}") from error
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, whole or not at all."""
@@ -165,15 +185,58 @@ class Plan(Shown):
     def load(cls, path: str | Path) -> Plan:
         """Read a plan that `save` wrote."""
         try:
-            return cls.from_json(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+            return _read(read_table(Path(path)))
+        except RecordError as error:
+            told = str(error).removeprefix(f"{path}: ")
+            raise PlanError(f"{path}: not a plan: {told}") from error
 
 
-def _records(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a plan's JSON that are records."""
-    return {
-        "request": Request.from_dict(data["request"]),
-        "layers": tuple(PlannedLayer.from_dict(layer) for layer in data["layers"]),
-        "remarks": tuple(data["remarks"]),
-    }
+def _read(content: dict[str, Any]) -> Plan:
+    """A plan from its table, all of it checked."""
+    if content.pop("format", None) != _FORMAT:
+        raise RecordError(f"the field 'format' is not {_FORMAT!r}")
+    version = content.pop("version", None)
+    if type(version) is not int or version != _VERSION:
+        raise RecordError(
+            f"the plan has version {str(version)[:20]}; this understudy reads version {_VERSION}"
+        )
+    request = content.get("request")
+    try:
+        asked = Request.from_dict(request if isinstance(request, dict) else {"request": request})
+    except ValueError as error:
+        raise RecordError(f"request: {clipped(str(error))}") from error
+    # A request is written as people write one: its transforms and options as tables.
+    plan = from_plain(Plan, {**content, "request": _EMPTY} if "request" in content else content)
+    plan = dataclasses.replace(plan, request=asked)
+    try:
+        _check(plan)
+    except ValueError as error:
+        raise RecordError(clipped(str(error))) from error
+    return plan
+
+
+def _check(plan: Plan) -> None:
+    """A ValueError unless its layers can be, each once, and its counts follow from theirs."""
+    [*_, (path, count)] = collections.Counter(layer.path for layer in plan).most_common(1) or [("", 1)]
+    if count > 1:
+        raise ValueError(f"{count} layers have the path {path!r}")
+    for layer in plan:
+        layer.check_spec()
+        layer.check_counts()
+    params = plan.dense_params - sum(layer.dense_params - layer.params for layer in plan)
+    if plan.params != params:
+        raise ValueError(f"params is {plan.params}, but its layers give {params}")
+    _refuse_negative(plan)
+
+
+def _refuse_negative(costs: Plan | PlannedLayer) -> None:
+    for name in (
+        "dense_params",
+        "params",
+        "dense_mult_adds",
+        "mult_adds",
+        "ideal_mult_adds",
+        "matrix_mult_adds",
+    ):
+        if (getattr(costs, name) or 0) < 0:
+            raise ValueError(f"{name} is {getattr(costs, name)}, below 0")

@@ -9,12 +9,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from understudy._util.records import from_plain, short
 from understudy.transforms import Transform, get_transform, known_transforms
 from understudy.transforms.two_factors import TwoFactors
 
-from .budget import Budget
+from .budget import Budget, Metric
 
 Spatial = Literal["auto", "separable", "inside", "unfolded"]
+_MOST_SEED = 1 << 62
 EVERYWHERE = "*"
 AUTO = "auto"  # in the place of a transform: whichever loses least, layer by layer
 TransformChoice = str | type[Transform] | Mapping[str, str | type[Transform]]
@@ -41,6 +43,8 @@ class Request:
             raise ValueError(f"spatial {self.spatial!r} is not one of {', '.join(get_args(Spatial))}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise ValueError(f"seed {self.seed!r} is not a whole number")
+        if not -_MOST_SEED < self.seed < _MOST_SEED:
+            raise ValueError(f"seed {str(self.seed)[:30]} has more than 62 bits")
         self._check_options()
 
     @classmethod
@@ -124,22 +128,42 @@ class Request:
     def from_dict(cls, data: Mapping[str, Any]) -> Request:
         """The inverse of `to_dict`; a ValueError says what does not belong."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"a request is {data!r}, not a table")
+            raise ValueError(f"a request is {short(data)}, not a table")
         unknown = set(data) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
-            raise ValueError(f"a request has no {', '.join(sorted(map(str, unknown)))}")
-        budget = data.get("budget")
-        if budget is not None and (not isinstance(budget, Mapping) or set(budget) != {"metric", "amount"}):
-            raise ValueError(f"budget {budget!r} is not a metric and an amount")
+            raise ValueError(f"a request has no {short(', '.join(sorted(map(str, unknown))))[1:-1]}")
+        held = from_plain(_Written, {**cls().to_dict(), **data})
+        budget = held.budget
         return cls.of(
-            data.get("transform") or None,
-            None if budget is None else Budget(budget["metric"], budget["amount"]),
-            spatial=data.get("spatial", "auto"),
-            include=data.get("include"),
-            exclude=data.get("exclude"),
-            options=data.get("options"),
-            seed=data.get("seed", 0),
+            held.transform or None,
+            None if budget is None else Budget(budget.metric, budget.amount),
+            spatial=held.spatial,  # type: ignore[arg-type]  # checked by __post_init__
+            include=held.include,
+            exclude=held.exclude,
+            options=held.options,
+            seed=held.seed,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Amount:
+    """A budget as it is written."""
+
+    metric: Metric
+    amount: int | float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """A request as it is written."""
+
+    transform: Mapping[str, str] | str
+    budget: _Amount | None
+    spatial: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    options: Mapping[str, str]
+    seed: int
 
 
 def assigned(transform: TransformChoice | None) -> tuple[tuple[str, str], ...]:

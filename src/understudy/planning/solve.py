@@ -20,7 +20,7 @@ from .spend import Ladder, lowest_cost, spend, structured_cost
 from .worth import Knowledge, affordable, pick
 
 # What the file of a student holds beside its tensors: of a tensor and of a stand-in, its path not counted.
-_TENSOR_HEADER, _LAYER_HEADER = 110, 700
+_TENSOR_HEADER, _LAYER_HEADER, _FILE_HEADER = 110, 700, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Planner:
         if metric == "bytes":
             header = sum(_LAYER_HEADER + 4 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.chosen)
             header += sum(2 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.items)
-            return self.survey.bytes + header
+            return self.survey.bytes + header + _FILE_HEADER
         if self.survey.mult_adds is None:
             raise ValueError("a budget of mult-adds needs an example input: plan(..., example=x)")
         return self.survey.mult_adds

@@ -13,7 +13,7 @@ FIELDS = (
     "seed", "params", "mult_adds", "ideal_mult_adds", "bytes", "top1", "top5", "images_per_second",
     "latency_ms", "seconds", "commit", "machine",
 )  # fmt: skip
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA = ("=", "+", "-", "@")
 
 
 def csv_text(results: Sequence[Result]) -> str:
@@ -42,6 +42,6 @@ def _values(result: Result) -> tuple[object, ...]:
 def _safe(value: object) -> object:
     """Text that begins like a formula gets an apostrophe, which spreadsheets hide."""
     if isinstance(value, str):
-        value = value.replace("\x00", "")
-        return f"'{value}" if value.lstrip(" ").startswith(_FORMULA) else value
+        shown = "".join(one if one.isprintable() else " " for one in value)  # no control character
+        return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown
     return value

@@ -7,24 +7,26 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from understudy._util.files import whole_file
 from understudy._util.guard import the_network
+from understudy._util.records import RecordError, clipped, from_plain, to_plain
 from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
 from understudy.layers.opening import opened
 from understudy.layers.replacement import Replacement
+from understudy.transforms import Hashed
 
-from .substitute import build_layers, exchange, settle_
+from .substitute import MisfitError, build_layers, exchange, settle_
+from .tensors import HEADER_KEY, FileError, check_path, header_text, read_tensors, write_tensors
 from .wrappers import OwnNames
 
-HEADER_KEY, _VERSION = "understudy", 3
-_EMPTY = json.dumps({"version": _VERSION, "layers": [], "aliases": {}})
+_KIND, _VERSION = "student", 4
+_EXTRA = "_extra_state"  # as torch calls what a module adds to its state
 # The order in which safetensors lays tensors out: by dtype, the last of these first, then by name.
 _DTYPES = {
     torch.bool: "BOOL",
@@ -68,17 +70,30 @@ def save(model: nn.Module, path: str | Path) -> None:
     write_tensors(path, stored, header)
 
 
-def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: str) -> None:
-    """Write tensors and a header of ours as one safetensors file, whole or not at all."""
-    with whole_file(path) as temporary:
-        try:
-            save_file(dict(tensors), temporary, metadata={HEADER_KEY: header})
-        except SafetensorError as error:  # a full disk, say
-            raise OSError(f"cannot write {path}: {error}") from error
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What stands in where, and which names mean the same tensor."""
+
+    kind: str
+    version: int
+    layers: tuple[Replacement, ...]
+    aliases: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if self.kind != _KIND:
+            raise ValueError(f"it is a {self.kind}, not a network")
+        paths = [layer.path for layer in self.layers]
+        if len({*paths}) < len(paths):
+            raise ValueError("two stand-ins have one path")
+        for layer in self.layers:
+            layer.check_spec()
 
 
-def load(path: str | Path, model: nn.Module) -> nn.Module:
+def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: bool = False) -> nn.Module:
     """A copy of the dense network `model` with the stand-ins and the weights of a file that `save` wrote.
+
+    A file that was changed since is refused, unless `verify=False`, and so is one with a weight that is NaN,
+    unless `allow_nan=True`.
 
     >>> import understudy as us
     >>> us.save(us.create_model("wrn_10_1"), "network.safetensors")
@@ -86,24 +101,44 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     'WideResNet'
     """
     the_network(model, copied=True)
+    file = read_tensors(path, _VERSION, verify=verify, allow_nan=allow_nan)
+    header, state = _read_header(path, file.header), file.tensors
+    for alias, name in header.aliases.items():
+        if alias in state or name not in state:
+            raise FileError(f"{path}: {alias!r} cannot be another name of {name!r}")
+    model = opened(model, [layer.path for layer in header.layers])
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            state: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
-    replaced, aliases = _read_header(path, metadata.get(HEADER_KEY, _EMPTY), state)
-    model = opened(model, [layer.path for layer in replaced])
-    layers = build_layers(model, replaced, init="none")
+        layers = build_layers(model, header.layers, init="none")
+    except MisfitError as error:
+        raise FileError(f"{path}: {clipped(str(error))}") from error
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())
-    state |= {alias: state[name] for alias, name in aliases.items()}
-    student.load_state_dict(state, assign=weightless)
+    state |= {alias: state[name] for alias, name in header.aliases.items()}
+    state |= {name: module.get_extra_state() for name, module in _seeded(student).items()}
+    _check_types(path, student, state)
+    try:
+        student.load_state_dict(state, assign=weightless)
+    except (RuntimeError, ValueError) as error:  # names, shapes or indices that differ
+        raise FileError(f"{path} does not fit {type(model).__name__}: {clipped(str(error))}") from error
     return settle_(student)
+
+
+def _check_types(path: str | Path, student: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """A FileError where a number would silently become another, or an index point nowhere."""
+    held: Mapping[str, object] = student.state_dict()
+    for name, tensor in state.items():
+        wanted = held.get(name)
+        if not isinstance(wanted, Tensor):
+            continue
+        if wanted.is_floating_point() != tensor.is_floating_point():
+            raise FileError(f"{path}: {name!r} is {tensor.dtype}, not {wanted.dtype}")
+        if name.endswith(_EXTRA) and wanted.shape != tensor.shape:
+            raise FileError(f"{path}: {name!r} has shape {tuple(tensor.shape)}, not {tuple(wanted.shape)}")
 
 
 def is_saved(path: str | Path) -> bool:
     """Whether a file was written by `save`; any other kind of file was not."""
+    check_path(path)
     try:
         with safe_open(path, framework="pt") as file:
             return HEADER_KEY in (file.metadata() or {})
@@ -111,28 +146,34 @@ def is_saved(path: str | Path) -> bool:
         return False
 
 
-def _read_header(
-    path: str | Path, text: str, state: Mapping[str, Tensor]
-) -> tuple[list[Replacement], dict[str, str]]:
-    """What stands in where, and which names mean the same tensor."""
+def _read_header(path: str | Path, content: dict[str, Any] | None) -> Header:
+    """The header of a file of ours; one of others has neither stand-ins nor names for one tensor."""
+    if content is None:
+        return Header(_KIND, _VERSION, (), {})
     try:
-        header = json.loads(text)
-        version = header["version"]
-        if version == _VERSION:
-            aliases = dict(header["aliases"])
-            missing = set(aliases.values()) - set(state)
-            if missing:
-                raise KeyError(*missing)
-            return [Replacement.from_dict(layer) for layer in header["layers"]], aliases
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} has a header that understudy did not write: {error!r}") from error
-    raise ValueError(f"{path} has version {version!r}; this understudy reads version {_VERSION}")
+        layers = content.get("layers")
+        if isinstance(layers, list):  # how a layer runs is there only where that was set
+            default = {"execution": to_plain(DEFAULT)}
+            layers = [default | layer if isinstance(layer, dict) else layer for layer in layers]
+            content = content | {"layers": layers}
+        return from_plain(Header, content)
+    except RecordError as error:
+        raise FileError(f"{path} has a header that understudy did not write: {error}") from error
+
+
+def _seeded(model: nn.Module) -> dict[str, Hashed]:
+    """The modules whose extra state follows from the seed in the header, by the name of that state."""
+    return {
+        f"{path}.{_EXTRA}" if path else _EXTRA: module
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, Hashed)
+    }
 
 
 def file_size(model: nn.Module) -> int:
     """Bytes of the file that `save` would write, header included, without writing it."""
     tensors, header = _contents(model)
-    entries: dict[str, object] = {"__metadata__": {HEADER_KEY: header}}
+    entries: dict[str, object] = {"__metadata__": {HEADER_KEY: header_text(header)}}
     order = list(_DTYPES)
     offset = 0
     for key, tensor in sorted(tensors.items(), key=lambda item: (-order.index(item[1].dtype), item[0])):
@@ -147,13 +188,15 @@ def file_size(model: nn.Module) -> int:
     return 8 + math.ceil(length / 8) * 8 + offset
 
 
-def _contents(model: nn.Module) -> tuple[dict[str, Tensor], str]:
+def _contents(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors to store, each once, and the header that says what they belong to."""
     tensors: dict[str, Tensor] = {}
     first_names: dict[int, str] = {}
     aliases: dict[str, str] = {}
     own_name = OwnNames(model)
-    state: Mapping[str, object] = model.state_dict(keep_vars=True)
+    state: dict[str, object] = model.state_dict(keep_vars=True)
+    for name in _seeded(model):
+        state.pop(name, None)
     for key, value in ((own_name(name), value) for name, value in state.items()):
         if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
@@ -164,12 +207,12 @@ def _contents(model: nn.Module) -> tuple[dict[str, Tensor], str]:
             first_names[id(value)] = key
             tensors[key] = value
     layers = [_record(replacement) for replacement in replacements(model)]
-    return tensors, json.dumps({"version": _VERSION, "layers": layers, "aliases": aliases})
+    return tensors, {"kind": _KIND, "version": _VERSION, "layers": layers, "aliases": aliases}
 
 
 def _record(replacement: Replacement) -> dict[str, object]:
     """As the header holds it; how a layer runs is in it only where that was set."""
-    record = dataclasses.asdict(replacement)
+    record: dict[str, object] = to_plain(replacement)
     if replacement.execution == DEFAULT:
         del record["execution"]
     return record
@@ -178,4 +221,12 @@ def _record(replacement: Replacement) -> dict[str, object]:
 def replacements(model: nn.Module) -> list[Replacement]:
     """What stands in where in a substituted network."""
     own_name = OwnNames(model)
-    return [Replacement.of(own_name(path), layer) for path, layer in stand_ins(model)]
+    made = [(Replacement.of(own_name(path), layer), layer) for path, layer in stand_ins(model)]
+    for replacement, layer in made:
+        seeds = [transform.seed for transform in layer.transforms if isinstance(transform, Hashed)]
+        assert replacement.spec is not None
+        if seeds and seeds != [spec.seed for spec in replacement.specs]:
+            raise ValueError(
+                f"{replacement.path!r} has groups whose seeds, {seeds}, do not follow from the first"
+            )
+    return [replacement for replacement, _ in made]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,11 @@ from understudy.transforms.inside import Inside
 from .pretrained import guard_
 from .progress import shown
 from .wrappers import unwrapped
+
+
+class MisfitError(ValueError):
+    """A plan, or a file, that is of another network."""
+
 
 Init = Literal["project", "fresh", "none"]
 _NESTED, _OFF = "use_nested_tensor", ""  # false, and not False: it was true, and will be with plain layers
@@ -139,14 +145,22 @@ def build_layers(model: nn.Module, layers: Iterable[Replacement], init: Init) ->
     planned = [layer for layer in layers if layer.spec is not None]
     modules = dict(model.named_modules(remove_duplicate=False))
     owners = weight_owners(model)
-    problems = [problem for layer in planned if (problem := _mismatch(layer, modules, owners))]
+    problems = _first(problem for layer in planned if (problem := _mismatch(layer, modules, owners)))
     if not problems and init != "none":
-        problems = [problem for layer in planned if (problem := _not_finite(layer, modules))]
+        problems = _first(problem for layer in planned if (problem := _not_finite(layer, modules)))
     if problems:
-        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        raise ValueError(f"the plan does not fit {type(model).__name__}: {'; '.join(problems[:3])}{more}")
+        more = " (and more)" if len(problems) > 3 else ""
+        raise MisfitError(f"the plan does not fit {type(model).__name__}: {'; '.join(problems[:3])}{more}")
     steps = shown(planned, "substituting")
-    return {layer.path: _build(layer, modules[layer.path], init) for layer in steps}
+    try:
+        return {layer.path: _build(layer, modules[layer.path], init) for layer in steps}
+    except ValueError as error:  # a way to run that a transform has not
+        raise MisfitError(f"the plan does not fit {type(model).__name__}: {error}") from error
+
+
+def _first(problems: Iterable[str]) -> list[str]:
+    """A few of them: each takes time to tell, and there may be one for every layer."""
+    return list(itertools.islice(problems, 4))
 
 
 def _mismatch(layer: Replacement, modules: dict[str, nn.Module], owners: dict[int, list[str]]) -> str | None:

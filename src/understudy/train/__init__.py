@@ -1,5 +1,6 @@
 """Training with the original as teacher: recipes, losses, decay, the loop, and runs that resume."""
 
+from .config import RunError
 from .divergence import DivergedError
 from .evaluation import Evaluation, evaluate, evaluate_trained
 from .figures import Epoch, Errors
@@ -14,7 +15,7 @@ from .recipe import (
     settings_by_source,
 )
 from .recover import recover
-from .run import Run, RunError
+from .run import Run
 from .teacher import teacher_identity
 
 __all__ = [

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from understudy._util.factories import check_trust
 from understudy.distil.frozen import call, first_tensor, frozen
 from understudy.students.cost import Cost, cost
 
@@ -79,21 +80,28 @@ def evaluate_trained(
     data_folder: Path | None = None,
     download: bool = False,
     device: str | None = None,
+    trust: bool = False,
 ) -> Evaluation:
-    """Test the network of a finished run, or a file of weights for the network and data of a recipe."""
+    """Test the network of a finished run, or a file of weights for the network and data of a recipe.
+
+    Without `trust`, no function that the folder of a run names is called.
+    """
     target, changes = Path(target), dict(changes or {})
     if target.is_dir():
         if recipe is not None:
             raise ValueError("a recipe is for a file of weights; a run has its own")
         for key in sorted(changes.keys() & _OF_THE_NETWORK):
             raise ValueError(f"{key} cannot change: the network is trained already")
-        resolved = Run.read(target).recipe.replaced(changes)
+        held = Run.read(target).recipe
+        given = {} if "data" in changes else {"data": held.data}
+        check_trust(target, {"network": held.network, **given}, trust=trust)
+        resolved = held.replaced(changes)
     elif recipe is None:
         raise ValueError(f"{target} is no run: say which network and data it is for by a recipe (--recipe)")
     else:
         resolved = load_recipe(recipe, changes)
     place = join(device).device
     data = load_data(resolved, data_folder, download=download)
-    network = load_trained(target, resolved, len(data.classes)).to(place)
+    network = load_trained(target, resolved, len(data.classes), trust=trust).to(place)
     errors = evaluate(network, batches_to_test(resolved, data, place), resolved, device=place)
     return Evaluation(resolved, errors, cost(network, data.example))

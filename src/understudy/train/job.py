@@ -18,10 +18,10 @@ from understudy.counting.trace import Example
 from understudy.data import Augment, DataSet
 from understudy.planning.plan import Plan
 
+from .config import Inputs
 from .optimisers import check_optimiser
 from .processes import Processes, join
 from .recipe import Recipe
-from .run import Inputs
 from .student import check_outputs, make_student, make_student_plan
 from .teacher import load_teacher, read_inputs
 
@@ -165,8 +165,12 @@ def prepare(
     download: bool = False,
     device: str | None = None,
     plan: Plan | None = None,
+    trust: bool = False,
 ) -> Job:
-    """What a recipe names, as objects; `plan` is the plan of its request, where it is made already."""
+    """What a recipe names, as objects; `plan` is the plan of its request, where it is made already.
+
+    With `trust`, a function that the folder of its teacher names may be called.
+    """
     processes = join(device)
     inputs = read_inputs(recipe)
     data = load_data(recipe, data_folder, download=download)
@@ -185,7 +189,7 @@ def prepare(
         workers=recipe.workers,
     )
     classes = len(data.classes)
-    teacher = load_teacher(recipe, classes)
+    teacher = load_teacher(recipe, classes, trust=trust)
     plan = plan or make_student_plan(recipe, classes, data.example)
     network = make_student(recipe, classes, plan, teacher).to(processes.device)
     check_outputs(network, data)

@@ -20,6 +20,7 @@ from understudy.planning.plan import Plan
 from understudy.students.cost import cost
 from understudy.students.file import save as save_model
 
+from .checkpoint import Progress
 from .divergence import DivergedError, check_finite
 from .evaluation import evaluate
 from .figures import Epoch, Outcome, Standing
@@ -29,7 +30,7 @@ from .run import PLAN, Run
 from .student import without_auxiliary
 from .teacher import read_inputs
 from .tensorboard import TensorBoard
-from .trainer import Progress, Trainer
+from .trainer import Trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,19 +51,21 @@ def train(
     download: bool = False,
     device: str | None = None,
     tensorboard: bool = False,
+    trust: bool = False,
     report: Callable[[str], None] = lambda _: None,
     watch: Callable[[Progress, int, float], None] = lambda *_: None,
 ) -> Outcome:
     """Train by a recipe into the folder `out`, or go on with the run that is there; returns what came out.
 
-    `plan` is the plan of the recipe's request, where it is made already. `report` is told what happens in
+    `plan` is the plan of the recipe's request, where it is made already. With `trust`, a function that the
+    folder of its teacher names may be called. `report` is told what happens in
     words; `watch` sees every step: the progress, batches an epoch, the loss.
     """
     run = Run(out, recipe, read_inputs(recipe))
-    if run.has_finished():
+    if run.has_finished(report):
         report(f"{out} has finished already")
         return run.outcome()
-    job = prepare(recipe, data_folder=data_folder, download=download, device=device, plan=plan)
+    job = prepare(recipe, data_folder=data_folder, download=download, device=device, plan=plan, trust=trust)
     return fit(job, run, tensorboard=tensorboard, report=report, watch=watch).outcome
 
 
@@ -89,7 +92,7 @@ def fit(
         writer.take()
     progress, epochs, board = Progress(), [], None
     try:
-        checkpoint, refused = kept.latest(processes.device) if kept is not None else (None, [])
+        checkpoint, refused = kept.latest(processes.device, trainer.check) if kept is not None else (None, [])
         for reason in refused:
             report(f"checkpoint refused: {reason}")
         if checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -49,7 +50,7 @@ def memory_of(optimiser: Optimizer, network: nn.Module) -> tuple[dict[str, Tenso
 
 
 def remember_(
-    optimiser: Optimizer, network: nn.Module, tensors: dict[str, Tensor], numbers: dict[str, Any]
+    optimiser: Optimizer, network: nn.Module, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]
 ) -> None:
     """The inverse of `memory_of`."""
     parameters = dict(network.named_parameters())

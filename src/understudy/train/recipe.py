@@ -13,7 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from understudy._util.names import check_label, check_name, file_name
 from understudy._util.nearest import hint
+from understudy._util.records import RecordError, clipped, short
 from understudy._util.shipped import read_toml, shipped_names
 from understudy.distil.decay import Policy, Scope
 from understudy.distil.distillation import Distance
@@ -33,6 +35,10 @@ _MOST = 2**62  # of a count or a seed: what comes of it is a whole number of 64 
 
 # Of a field: what a run is called, where its inputs lie, how it runs. Another choice gives the same result.
 INDIFFERENT: Mapping[str, bool] = MappingProxyType({"decides": False})
+
+
+class RecipeError(ValueError):
+    """Settings that are no recipe."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,11 +142,11 @@ class Recipe:
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
         """The inverse of `to_dict`: the whole record, every value of its type, or a ValueError."""
         if not isinstance(content, Mapping):
-            raise ValueError(f"a recipe is {content!r}, not a table")
+            raise ValueError(f"a recipe is {short(content)}, not a table")
         types = _types()
         missing, unknown = sorted(types.keys() - content.keys()), sorted(content.keys() - types.keys())
         if missing or unknown:
-            lacks = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(map(str, unknown))}"
+            lacks = f"lacks {', '.join(missing)}" if missing else f"has no {short(', '.join(unknown))[1:-1]}"
             raise ValueError(f"a recipe {lacks}")
         values = {
             key: convert(key, content[key], wanted, from_text=False)
@@ -196,7 +202,13 @@ def recipe_names() -> list[str]:
 
 def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> Recipe:
     """A shipped recipe by name, or one from a TOML file, with `changes` on top."""
-    return Recipe(name=Path(name).stem).replaced(overlaid(recipe_settings(name), changes or {}))
+    base = Recipe(name=file_name(Path(name).stem) or "custom")
+    try:
+        return base.replaced(overlaid(recipe_settings(name), changes or {}))
+    except RecordError:
+        raise
+    except ValueError as error:
+        raise RecipeError(clipped(str(error))) from error
 
 
 def recipe_settings(name: str | Path) -> dict[str, Any]:
@@ -253,6 +265,9 @@ def _check(recipe: Recipe) -> None:
             raise ValueError(f"decay_overrides holds {override!r}; an example is 'hashed=none'")
     if not 0 <= recipe.distillation <= 1:
         raise ValueError(f"distillation is {recipe.distillation!r}, not in 0..1")
+    check_name("name", recipe.name)
+    for key in ("network", "data", "teacher", "plan"):
+        check_label(key, getattr(recipe, key))
     _check_student(recipe)
 
 

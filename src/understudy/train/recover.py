@@ -17,11 +17,12 @@ from understudy.data.sampler import Sampler
 from understudy.fitting.inputs import read_batches
 from understudy.students.file import load
 
+from .checkpoint import Progress
 from .job import Batch, BatchSource, Job, as_batches
 from .loop import Fitted, fit
 from .recipe import Recipe
 from .run import Run
-from .trainer import Progress, Trainer
+from .trainer import Trainer
 
 # Chosen by short trials on ResNet-20 at half of its parameters.
 SETTINGS = Recipe(
@@ -83,7 +84,7 @@ def recover(
         job = dataclasses.replace(job, batches=whole, settings=dataclasses.replace(recipe, epochs=1))
     # A run is the same where teacher and plan are; the weights that it began with are in its checkpoints.
     run = None if out is None else Run(Path(out), recipe, job.identity)
-    if run is not None and run.has_finished():
+    if run is not None and run.has_finished(report):
         report(f"{run.folder} has finished already")
         return Fitted(load(run.model_file, teacher), tuple(run.metrics()), run.outcome())
     with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's random numbers are left alone

@@ -5,23 +5,31 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 
-from understudy import __version__
 from understudy._util.files import lock, whole_file
-from understudy._util.records import Record, RecordError, from_plain, read_record, to_plain, write_record
+from understudy._util.records import (
+    Record,
+    RecordError,
+    from_plain,
+    parse_json,
+    read_record,
+    to_plain,
+    write_record,
+)
 from understudy.planning.plan import Plan
 
 from .checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
+from .config import CONFIG, Inputs, RunError, read_config, write_config
 from .figures import Epoch, Outcome, RunStatus, Standing
 from .recipe import FORMAT, Recipe
 
 # The names of what a run leaves in its folder; nowhere else are they written out.
-CONFIG, PLAN, METRICS, MODEL = "config.json", "plan.json", "metrics.jsonl", "model.safetensors"
+PLAN, METRICS, MODEL = "plan.json", "metrics.jsonl", "model.safetensors"
 RESULT, STATUS, CHECKPOINTS = "result.json", "status.json", "checkpoints"
 _LOCK = ".lock"
 _FILES = (CONFIG, PLAN, METRICS, MODEL, RESULT, STATUS)
@@ -39,20 +47,8 @@ def _is_ours(path: Path) -> bool:
     return path.name in (CHECKPOINTS, _LOCK) or path.name.startswith(f".{CONFIG}.")
 
 
-class RunError(ValueError):
-    """A folder that is not what a run needs."""
-
-
 class RunInUseError(RunError):
     """A folder that another process has taken."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Inputs:
-    """What a run's teacher and plan are, wherever they lie; empty where it has none."""
-
-    teacher: str = ""
-    plan: str = ""
 
 
 def _changes(old: Run, new: Run) -> list[str]:
@@ -129,15 +125,7 @@ class Run:
             if held.identity != self.identity:
                 changed = "; ".join(_changes(held, self)[:4])
                 raise RunError(f"{folder} belongs to another run ({changed}): choose another --out")
-        self.write_json(
-            CONFIG,
-            {
-                "format": FORMAT,
-                "identity": self.identity,
-                **dataclasses.asdict(self.inputs),
-                "recipe": self.recipe.to_dict(),
-            },
-        )
+        write_config(folder, self.recipe, self.inputs, self.identity)
         for name in (*_FILES, f"{CHECKPOINTS}/step-*"):
             for leftover in (folder / name).parent.glob(f".{Path(name).name}.*"):
                 leftover.unlink()
@@ -146,25 +134,7 @@ class Run:
     def read(cls, folder: str | Path) -> Run:
         """An existing run, to look at."""
         folder = Path(folder)
-        path = folder / CONFIG
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(config, dict) or not {"identity", "recipe"} <= config.keys():
-                raise ValueError("it holds no recipe")
-        except FileNotFoundError:
-            raise RunError(f"{folder} holds no run (no {CONFIG})") from None
-        except ValueError as error:
-            raise RunError(f"{path} is not the settings of a run: {error}") from error
-        if config.get("format") != FORMAT:
-            raise RunError(
-                f"{path} has format {config.get('format', 1)!r}, of another version of understudy; this is "
-                f"{__version__}, which reads format {FORMAT}: train it again in another folder"
-            )
-        try:
-            inputs = Inputs(str(config["teacher"]), str(config["plan"]))
-            return cls(folder, Recipe.from_dict(config["recipe"]), inputs)
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path} is not the settings of a run: {error}") from error
+        return cls(folder, *read_config(folder))
 
     @property
     def identity(self) -> str:
@@ -176,11 +146,15 @@ class Run:
         """Where the trained network lies once the run has finished."""
         return self.folder / MODEL
 
-    def has_finished(self) -> bool:
-        """Whether the folder holds this very run, done."""
-        if not (self.folder / CONFIG).is_file():
+    def has_finished(self, report: Callable[[str], None] = lambda _: None) -> bool:
+        """Whether the folder holds this very run, done; where what it says of that is odd, it goes on."""
+        if not (self.folder / CONFIG).is_file() or Run.read(self.folder).identity != self.identity:
             return False
-        return Run.read(self.folder).identity == self.identity and self.status == "finished"
+        try:
+            return self.status == "finished" and self.outcome().epoch is not None
+        except RunError as error:
+            report(f"passed over: {error}")
+            return False
 
     def _take_lock(self) -> None:
         """Take the folder, or raise; `is_in_use` of another process is waited for."""
@@ -203,18 +177,14 @@ class Run:
 
     # ---- small files ---------------------------------------------------------------------------------
 
-    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write one JSON file whole."""
-        with whole_file(self.folder / name) as temporary:
-            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
     def _read(self, name: str, kind: type[Record], absent: Record) -> Record:
         """One record of the folder, or what stands for one that is not there."""
         path = self.folder / name
         try:
             return read_record(kind, path, FORMAT) if path.exists() else absent
         except RecordError as error:
-            raise RunError(f"{path} is damaged: {error}") from error
+            told = str(error).removeprefix(f"{path}: ")
+            raise RunError(f"{path} is damaged: {told}") from error
 
     def set_status(self, status: Standing, *, step: int | None = None, reason: str = "") -> None:
         """Record how the run stands."""
@@ -250,7 +220,10 @@ class Run:
         stands, epochs, outcome = self.stands(), self.metrics(), self.outcome()
         price: Outcome | Plan = outcome
         if outcome.params is None and (self.folder / PLAN).exists():
-            price = Plan.load(self.folder / PLAN)
+            try:
+                price = Plan.load(self.folder / PLAN)
+            except RecordError as error:
+                raise RunError(str(error)) from error
         last = epochs[-1].errors if epochs else None
         return Summary(
             status="stopped" if stands.status == "running" and not self.is_in_use() else stands.status,
@@ -262,13 +235,14 @@ class Run:
         )
 
     def metrics(self) -> list[Epoch]:
-        """All epochs so far; a line cut short by a kill is left out."""
+        """All epochs so far; from a line on that was cut short by a kill, or is odd, none is believed."""
         path = self.folder / METRICS
-        records = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        records: list[Epoch] = []
+        for line in text.splitlines():
             try:
-                records.append(from_plain(Epoch, json.loads(line)))
-            except ValueError:
+                records.append(from_plain(Epoch, parse_json(line)))
+            except RecordError:
                 break
         return records
 
@@ -291,7 +265,7 @@ class Run:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint whole, then drop all but the last two."""
-        path = self.folder / CHECKPOINTS / f"step-{checkpoint.state['step']:09d}.safetensors"
+        path = self.folder / CHECKPOINTS / f"step-{checkpoint.state.progress.step:09d}.safetensors"
         try:
             write_checkpoint(path, checkpoint, self.identity)
         except OSError as error:
@@ -299,12 +273,20 @@ class Run:
         for old in self.checkpoints()[_KEEP:]:
             old.unlink()
 
-    def latest(self, device: torch.device) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole and of this run, and why any newer one was refused."""
+    def latest(
+        self, device: torch.device, check: Callable[[Checkpoint], None] = lambda _: None
+    ) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole and of this run, and why any newer one was refused.
+
+        `check` raises a CheckpointError for one that the run cannot take up.
+        """
         refused: list[str] = []
         for path in self.checkpoints():
             try:
-                return read_checkpoint(path, self.identity, device), refused
+                found = read_checkpoint(path, self.identity, device)
+                check(found)
+                return found, refused
             except CheckpointError as error:
-                refused.append(str(error))
+                told = str(error)
+                refused.append(told if told.startswith(path.name) else f"{path.name} is damaged ({told})")
         return None, refused

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from understudy._util.nearest import hint
+from understudy._util.records import short
 from understudy.planning.budget import METRICS, Budget, Metric
 from understudy.planning.request import EVERYWHERE, Request
 
+_MOST = 1 << 53  # of a whole number
 # Each of these decides how large the student is; one goes over another.
 SIZES = (*METRICS, "plan")
 # The flat keys of a request; `seed` is the recipe's own.
@@ -91,10 +93,10 @@ def _table(key: str, value: Any) -> Any:
 
 def convert(key: str, value: Any, wanted: Any, *, from_text: bool = True) -> Any:
     """A value from TOML, JSON or (unless `from_text` is off) text as the type of its field."""
-    problem = ValueError(f"{key} is {value!r}, not {_describe(wanted)}")
+    problem = ValueError(f"{key} is {short(value)}, not {_describe(wanted)}")
     if get_origin(wanted) is Literal:
         if value not in get_args(wanted):
-            raise ValueError(f"{problem}{hint(str(value), get_args(wanted))}")
+            raise ValueError(f"{problem}{hint(str(value)[:60], get_args(wanted))}")
         return value
     if get_origin(wanted) is tuple:
         items = value
@@ -114,8 +116,10 @@ def convert(key: str, value: Any, wanted: Any, *, from_text: bool = True) -> Any
         raise problem
     try:
         converted = wanted(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise problem from None
+    if wanted is int and abs(converted) > _MOST:
+        raise problem
     if wanted is float and not math.isfinite(converted):
         raise problem
     return converted

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from torch import nn
 
+from understudy._util.factories import check_trust
 from understudy._util.files import digest
 from understudy.networks.trained import published_model
 from understudy.students.file import is_saved, load
 from understudy.students.weights import load_weights
 
+from .config import Inputs, RunError
 from .recipe import Recipe
-from .run import Inputs, Run, RunError
+from .run import Run
 from .student import dense_network
 
 
@@ -43,21 +46,33 @@ def read_inputs(recipe: Recipe) -> Inputs:
     )
 
 
-def load_teacher(recipe: Recipe, classes: int) -> nn.Module | None:
-    """The trained network that a recipe names: a run folder, a file of weights, or a third party's name."""
+def load_teacher(recipe: Recipe, classes: int, *, trust: bool = False) -> nn.Module | None:
+    """The trained network that a recipe names: a run folder, a file of weights, or a third party's name.
+
+    Without `trust`, no function that a run's folder names is called, unless the recipe names it as well.
+    """
     if not recipe.teacher:
         return None
     path = Path(recipe.teacher)
-    teacher = load_trained(path, recipe, classes) if path.exists() else published_model(recipe.teacher)
+    if path.exists():
+        teacher = load_trained(path, recipe, classes, trust=trust, named={recipe.network})
+    else:
+        teacher = published_model(recipe.teacher)
     return teacher.eval().requires_grad_(False)
 
 
-def load_trained(path: Path, recipe: Recipe, classes: int) -> nn.Module:
-    """The network of a finished run, or of a file of weights for the recipe's network."""
+def load_trained(
+    path: Path, recipe: Recipe, classes: int, *, trust: bool = False, named: Collection[str] = ()
+) -> nn.Module:
+    """The network of a finished run, or of a file of weights for the recipe's network.
+
+    A run that names a function of others as its network needs `trust`, unless the name is one of `named`.
+    """
     if path.is_dir():
         run = Run.read(path)
         if run.status != "finished":
             raise RunError(f"{path} is {run.status}, not finished")
+        check_trust(path, {"network": run.recipe.network}, trust=trust, named=named)
         recipe, path = run.recipe, run.model_file
     network = dense_network(recipe, classes, training=False)
     try:

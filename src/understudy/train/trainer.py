@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from understudy.distil.guidance import SelfGuidance, fading
 from understudy.layers import stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
 
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, CheckpointError, Progress, State
 from .divergence import DivergedError, first_not_finite
 from .figures import Epoch
 from .job import Job
@@ -32,19 +33,6 @@ from .precision import autocast, in_layout, may_be_channels_last
 from .recipe import Recipe
 from .schedules import rate_factor
 from .student import set_drop_path_
-
-
-@dataclasses.dataclass
-class Progress:
-    """Where a run stands; kept in every checkpoint."""
-
-    step: int = 0  # of the whole run
-    epoch: int = 0
-    batch: int = 0  # of the epoch
-    loss_sum: float = 0.0  # over the epoch so far and all processes
-    right: int = 0
-    labelled: int = 0  # of the samples seen, those whose targets are classes
-    seen: int = 0
 
 
 class Trainer:
@@ -204,31 +192,67 @@ class Trainer:
         tensors = {f"network.{key}": value for key, value in self.network.state_dict().items()}
         tensors |= {f"average.{key}": value for key, value in self.average.items()}
         tensors |= {f"optimiser.{key}": value for key, value in memory.items()}
-        state = {**dataclasses.asdict(progress), "scaler": self.scaler.state_dict(), "optimiser": numbers}
+        state = State(dataclasses.replace(progress), self.scaler.state_dict(), numbers)
         if self.guidance is not None:
             memory, numbers = memory_of(self.optimiser, self.guidance.weights)
             tensors |= {f"guide.{key}": value for key, value in self.guidance.weights.state_dict().items()}
             tensors |= {f"guide_optimiser.{key}": value for key, value in memory.items()}
-            state["guide_optimiser"] = numbers
+            state = dataclasses.replace(state, guide_optimiser=numbers)
         return Checkpoint(tensors, state)
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Raise a CheckpointError unless `restore` can take it up; nothing is changed."""
+        part, state = _parts(checkpoint), checkpoint.state
+        if state.progress.epoch > self.recipe.epochs:
+            raise CheckpointError(f"it is at epoch {state.progress.epoch} of {self.recipe.epochs}")
+        if state.scaler.keys() != self.scaler.state_dict().keys() or not all(
+            isinstance(value, int | float) and value >= 0 for value in state.scaler.values()
+        ):
+            raise CheckpointError("its loss scale is no loss scale")
+        guides: nn.Module = nn.Module() if self.guidance is None else self.guidance.weights
+        for name, wanted in (
+            ("network", self.network.state_dict()),
+            ("average", self.average),
+            ("guide", guides.state_dict()),
+        ):
+            if _forms(part[name]) != _forms(wanted):
+                raise CheckpointError(f"its tensors are not those of the {name}")
+        for name, numbers, module in (
+            ("optimiser", state.optimiser, self.network),
+            ("guide_optimiser", state.guide_optimiser, guides),
+        ):
+            known = {key for key, _ in module.named_parameters()}
+            strange = [key for key in (*part[name], *numbers) if key.partition(".")[2] not in known]
+            if strange:
+                raise CheckpointError(f"its optimiser remembers {strange[0]!r}, which is no parameter")
 
     def restore(self, checkpoint: Checkpoint) -> Progress:
         """Take up a checkpoint."""
-        part: dict[str, dict[str, Tensor]] = collections.defaultdict(dict)
-        for key, tensor in checkpoint.tensors.items():
-            kind, _, name = key.partition(".")
-            part[kind][name] = tensor
+        part, state = _parts(checkpoint), checkpoint.state
         self.network.load_state_dict(part["network"])
         for key, kept in self.average.items():
             kept.copy_(part["average"][key])
-        state = dict(checkpoint.state)
-        remember_(self.optimiser, self.network, part["optimiser"], state.pop("optimiser"))
+        remember_(self.optimiser, self.network, part["optimiser"], state.optimiser)
         if self.guidance is not None:
             weights, memory = self.guidance.weights, part["guide_optimiser"]
             weights.load_state_dict(part["guide"])
-            remember_(self.optimiser, weights, memory, state.pop("guide_optimiser"))
-        self.scaler.load_state_dict(state.pop("scaler"))
-        return Progress(**{field.name: state[field.name] for field in dataclasses.fields(Progress)})
+            remember_(self.optimiser, weights, memory, state.guide_optimiser)
+        self.scaler.load_state_dict(dict(state.scaler))
+        return dataclasses.replace(state.progress)
+
+
+def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, Tensor]]:
+    """The tensors by what they belong to, under their own names."""
+    part: dict[str, dict[str, Tensor]] = collections.defaultdict(dict)
+    for key, tensor in checkpoint.tensors.items():
+        kind, _, name = key.partition(".")
+        part[kind][name] = tensor
+    return part
+
+
+def _forms(tensors: Mapping[str, object]) -> dict[str, object]:
+    """Shapes and types by name."""
+    return {name: (value.shape, value.dtype) for name, value in tensors.items() if isinstance(value, Tensor)}
 
 
 def _guidance(job: Job) -> SelfGuidance | None:

@@ -169,6 +169,10 @@ class LowRankSparse(Transform):
 
     def set_extra_state(self, state: Any) -> None:
         """Take over the columns of a loaded state dict; the pattern may never have been drawn here."""
+        if state.numel() and not 0 <= int(state.min()) <= int(state.max()) < self.in_features:
+            raise ValueError(
+                f"columns {int(state.min())}..{int(state.max())} are not in 0..{self.in_features - 1}"
+            )
         self.register_buffer("index", state.to(self.values.device, torch.int32), persistent=False)
 
 

@@ -96,16 +96,16 @@ def _count_params(name: str, classes: int) -> int:
         return sum(parameter.numel() for parameter in build(name, classes=classes).parameters())
 
 
-_WIDTH = r"(0|[1-9][0-9]*)(\.[0-9]*[1-9])?"  # a number is written in one way only
+_WIDTH = r"(0|[1-9][0-9]{0,3})(\.[0-9]{0,8}[1-9])?"  # a number is written in one way only
 
 
 def _find(name: str) -> _Network | None:
     if name in _NETWORKS:
         return _NETWORKS[name]
-    channels = re.fullmatch(r"darts_([1-9][0-9]*)", name)
+    channels = re.fullmatch(r"darts_([1-9][0-9]{0,3})", name)
     if channels is not None:
         return _Network(partial(Darts, int(channels[1])))
-    match = re.fullmatch(rf"wrn_(?P<depth>[1-9][0-9]*)_(?P<width>{_WIDTH})", name)
+    match = re.fullmatch(rf"wrn_(?P<depth>[1-9][0-9]{{0,3}})_(?P<width>{_WIDTH})", name)
     if match is None or float(match["width"]) == 0:
         return None
     depth, width = int(match["depth"]), float(match["width"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,11 +130,6 @@ def settle(figure: Figure) -> None:
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-
-
-def file_name(*parts: str) -> str:
-    """A name that any file system takes, whatever a network is called."""
-    return "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", part).strip("-.") or "unnamed" for part in parts)
 
 
 def label_points(

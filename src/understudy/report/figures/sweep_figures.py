@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from understudy._util.names import file_name
 from understudy.report.read.groups import Ablation, Group, Problem
 from understudy.report.read.pareto import front
 from understudy.report.read.published import published
 from understudy.results import Curves, Result
 
-from .canvas import GREY, INK, drawing, file_name, label_points, log_axis, marked, new_figure, save
+from .canvas import GREY, INK, drawing, label_points, log_axis, marked, new_figure, save
 from .method_figures import method_figures
 from .style import Style, style_key
 
@@ -209,7 +210,7 @@ def write_figures(
         made: list[tuple[str, Figure | None]] = []
         for problem in dict.fromkeys(group.problem for group in groups):
             results = [result for group in groups if group.problem == problem for result in group.results]
-            end = file_name(problem.network, problem.data)
+            end = f"{_part(problem.network)}-{_part(problem.data)}"
             by_mult_adds = error_figure(groups, problem, looks, "mult_adds", "mult-adds as executed")
             made += [
                 (f"error_params-{end}", error_figure(groups, problem, looks, "params", "parameters")),
@@ -225,3 +226,7 @@ def write_figures(
                     name += "-"
                 paths += save(figure, folder, name)
         return paths
+
+
+def _part(text: str) -> str:
+    return file_name(text) or "unnamed"

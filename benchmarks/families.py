@@ -1,12 +1,12 @@
-"""How near each family comes to trained matrices, at equal parameters: plain fits, and fits to what layers see.
+"""How near each family comes to trained matrices, plainly and in what their layers give.
 
     python benchmarks/families.py --weights DIR --cifar DIR --imagenet DIR --texts DIR --write
 
 Pointwise layers of EfficientNet-Lite0, linear layers of MiniLM, unfolded kernels of ResNet-56; each family at
 the largest knob within a share of the matrix's entries. An error is ‖W − Ŵ‖ / ‖W‖, or ‖(W − Ŵ) Σ^½‖ / ‖W Σ^½‖
-with Σ the covariance of the layer's inputs: the share of its outputs' spread that is lost. Every cell is written
-as it ends: the same command goes on. `subjects.py` says what the folders hold. `--draw` draws the figures of
-docs/choose.md and fills its tables from the committed result, and needs no folder.
+with Σ the covariance of the layer's inputs: the share of its outputs' spread that is lost. Every cell is
+written as it ends: the same command goes on. `subjects.py` says what the folders hold. `--draw` draws the
+figures of docs/choose.md and fills its tables from the committed result, and needs no folder.
 """
 
 from __future__ import annotations
@@ -65,16 +65,17 @@ class Seen:
 
 
 def cells() -> list[Cell]:
-    """All families on all layers, network by network."""
+    """All families on all layers, network by network; those whose fit takes long at the end."""
     names = [name for name in us.list_transforms() if name != "dense"]
     families = [(name, "") for name in names] + [(name, "btt") for name in RIVALS]
-    return [
+    found = [
         Cell(network, layer, name, share, within)
         for network, layers in LAYERS.items()
         for layer in layers
         for name, within in families
         for share in SHARES
     ]
+    return sorted(found, key=lambda cell: cell.transform in LONG)
 
 
 def look(network: str, folders: Folders) -> dict[str, Seen]:
@@ -88,7 +89,7 @@ def look(network: str, folders: Folders) -> dict[str, Seen]:
     one = (
         {key: value[:1] for key, value in subject.example.items()} if network == "minilm" else subject.example
     )
-    for site in us.sites(subject.model, one, include=layers).chosen:
+    for site in us.sites(subject.model, one, include=layers, meta=False).chosen:
         matrix = the_dense_map(subject.model.get_submodule(site.path)).matrix.detach().double()
         metrics, positions = calibration.metrics(site.path), site.positions
         assert metrics is not None
@@ -169,7 +170,7 @@ def main() -> None:
         print(done[-1], flush=True)
         if given.write:
             write("families", {"samples": SAMPLES, "cells": done})
-    print("\n".join(families_page.table(done)))
+    print("\n".join(families_page.errors(done, "aware", "outputs")))
 
 
 if __name__ == "__main__":

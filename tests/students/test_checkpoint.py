@@ -19,7 +19,7 @@ from representatives import NAMES
 from snapshots import snapshot
 from understudy.planning.request import Spatial
 from understudy.students import file as checkpoint
-from understudy.transforms import Hashed
+from understudy.transforms.hashed import Hashed
 
 SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
 

@@ -2,8 +2,9 @@
 
     python benchmarks/published.py [--write]
 
-Nothing is trained and no weight is made. The paper's counter adds one for every ReLU output, ours does not
-(docs/counting.md); "with ReLU" is our count in its convention.
+Nothing is trained and no weight is made. Every student of WRN-50-2 is made without weights and traced: it has
+and runs exactly what its plan says, or this stops. The paper's counter adds one for every ReLU output, ours
+does not (docs/counting.md); "with ReLU" is our count in its convention.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ BUDGETS = {
     "wrn_28_10": (("2.4M", "1.2M", "0.6M"), ["*.shortcut"]),
     "darts": (("1.42M", "0.83M", "0.49M"), None),
 }
+CHECKED = "wrn_50_2"  # whose students are made, without weights, and traced
 # WRN-50-2: parameters and mult-adds as published
 PUBLISHED = {
     (point.transform, point.budget): (point.params, point.mult_adds)
@@ -60,6 +62,14 @@ def relu_outputs(model: nn.Module, example: Example) -> int:
     return int(counter.count)
 
 
+def check(model: nn.Module, plan: us.Plan, example: Example) -> None:
+    """Stop unless the student of a plan has and runs exactly what the plan says."""
+    cost = us.cost(us.substitute(model, plan), example)
+    if (cost.params, cost.mult_adds) != (plan.params, plan.mult_adds):
+        told = f"{plan.params:,} parameters and {plan.mult_adds:,} mult-adds"
+        raise SystemExit(f"{plan} says {told}, its trace {cost.params:,} and {cost.mult_adds:,}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Plans at the paper's budgets beside its published counts.")
     parser.add_argument("--write", action="store_true", help="save to benchmarks/results/published.json")
@@ -71,7 +81,7 @@ def main() -> None:
             model = us.create_model(network)
         example = us.example_input(network, model)
         survey = us.sites(model, example, exclude=exclude)
-        cells = []
+        cells, plans = [], []
         for budget in budgets:
             for name in us.list_transforms():
                 cell: dict[str, Any] = {"transform": name, "budget": budget}
@@ -83,18 +93,22 @@ def main() -> None:
                         "ideal_mult_adds": plan.ideal_mult_adds,
                         "matrix_mult_adds": plan.matrix_mult_adds,
                     }
+                    plans.append(plan)
                 except us.BudgetError as error:
                     cell["unreachable"] = str(error)
                 if network == "wrn_50_2" and (name, budget) in PUBLISHED:
                     cell["published_params"], cell["published_mult_adds"] = PUBLISHED[name, budget]
                 cells.append(cell)
         seconds = time.perf_counter() - start
+        for plan in plans if network == CHECKED else ():
+            check(model, plan, example)
         relu = relu_outputs(model, example)
         networks[network] = {
             "params": survey.params,
             "mult_adds": survey.mult_adds,
             "relu_outputs": relu,
             "seconds_to_plan_all": round(seconds, 2),
+            "traced": len(plans) if network == CHECKED else 0,  # students that were made and counted again
             "plans": cells,
         }
         show(network, networks[network])

@@ -547,7 +547,8 @@ class LooksAtTheBatch(LowRank):
 class FormsByWhatOnnxLacks(LowRank):
     def matrix(self) -> Tensor:
         q, r = torch.linalg.qr(self.u)
-        return q @ (r @ self.v)
+        whole: Tensor = q @ (r @ self.v)
+        return whole
 
 
 class SpoilsTheFitInAMetric(LowRank):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import statistics
 from collections.abc import Sequence
@@ -10,14 +11,15 @@ from typing import Any
 
 from understudy.report.figures.canvas import drawing, log_axis, marked, new_figure, save, tick_text
 from understudy.report.figures.style import styles
+from understudy.transforms import list_transforms
 
 PAGE = Path(__file__).parent.parent / "docs" / "choose.md"
 FIGURES = PAGE.parent / "figures"
-NETWORKS = {"efficientnet_lite0": "EfficientNet-Lite0", "minilm": "MiniLM", "resnet56": "ResNet-56"}
-DRAWN = {  # a layer of each network on which every family was fitted
-    "blocks.3.1.conv_pw": "EfficientNet-Lite0: a pointwise layer, 80 → 480",
+NETWORKS = {"efficientnet_lite0": "EfficientNet-Lite0", "resnet56": "ResNet-56", "minilm": "MiniLM"}
+DRAWN = {  # a layer of each network, with as many families as were fitted to one
+    "blocks.2.1.conv_pw": "EfficientNet-Lite0: a pointwise layer, 40 → 240",
+    "layer2.4.conv2": "ResNet-56: a 3×3 kernel unfolded, 288 → 32",
     "body.encoder.layer.2.attention.self.query": "MiniLM: the queries of an attention, 384 → 384",
-    "layer3.4.conv2": "ResNet-56: a 3×3 kernel unfolded, 576 → 64",
 }
 SHARES = (0.1, 0.25, 0.5)
 Cells = Sequence[dict[str, Any]]
@@ -25,19 +27,29 @@ Cells = Sequence[dict[str, Any]]
 
 def families(cells: Cells) -> list[str]:
     """The families, in the order in which they are listed everywhere."""
-    return list(dict.fromkeys(cell["transform"] for cell in cells))
+    return sorted({cell["transform"] for cell in cells}, key=list_transforms().index)
 
 
-def mean(cells: Cells, fit: str, norm: str, **wanted: object) -> float | None:
-    """The mean error over the layers of a network; None where the family was not fitted to one of them."""
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """An error over the layers of a network; not whole where one of them has no fit."""
+
+    value: float
+    is_whole: bool
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}" if self.is_whole else f"({self.value:.2f})"
+
+
+def mean(cells: Cells, fit: str, norm: str, **wanted: object) -> Mean | None:
+    """Over the layers that the family was fitted to; None where there is none."""
     mine = [cell for cell in cells if all(cell[key] == value for key, value in wanted.items())]
-    if not mine or any("refused" in cell for cell in mine):
-        return None
-    return statistics.fmean(cell[fit][norm] for cell in mine)
+    fitted = [cell[fit][norm] for cell in mine if "refused" not in cell]
+    return Mean(statistics.fmean(fitted), len(fitted) == len(mine)) if fitted else None
 
 
-def _row(name: str, numbers: Sequence[float | None], digits: int = 2) -> str:
-    return " | ".join([f"| `{name}`", *("–" if n is None else f"{n:.{digits}f}" for n in numbers)]) + " |"
+def _row(name: str, numbers: Sequence[Mean | None]) -> str:
+    return " | ".join([f"| `{name}`", *("–" if n is None else str(n) for n in numbers)]) + " |"
 
 
 def _head(first: str, columns: Sequence[str]) -> list[str]:
@@ -113,9 +125,10 @@ def fill(cells: Cells) -> None:
     page = PAGE.read_text(encoding="utf-8")
     for name, lines in tables(cells).items():
         block = f"<!-- {name} -->\n" + "\n".join(lines) + "\n<!-- end -->"
-        page, count = re.subn(rf"<!-- {name} -->\n.*?<!-- end -->", lambda _, b=block: b, page, flags=re.S)
-        if count != 1:
-            raise SystemExit(f"{PAGE} has {count} places for the table {name!r}, not one")
+        place = re.search(rf"<!-- {name} -->\n.*?<!-- end -->", page, re.S)
+        if place is None:
+            raise SystemExit(f"{PAGE} has no place for the table {name!r}")
+        page = page[: place.start()] + block + page[place.end() :]
     PAGE.write_text(page, encoding="utf-8")
     draw(cells)
 

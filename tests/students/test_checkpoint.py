@@ -21,7 +21,7 @@ from snapshots import snapshot
 from understudy.planning.request import Spatial
 from understudy.students import tensors as on_disk
 from understudy.students.tensors import FileError
-from understudy.transforms import Hashed
+from understudy.transforms.hashed import Hashed
 
 SPATIAL: tuple[Spatial, ...] = get_args(Spatial)
 

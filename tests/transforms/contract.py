@@ -13,9 +13,11 @@ import itertools
 import math
 import pickle
 import random
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,13 +26,18 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from understudy.counting.trace import trace
+from understudy.deploy.formats import write
+from understudy.deploy.graph import capture
+from understudy.deploy.runtimes import opened
 from understudy.layers import Conv, Execution, Linear
 from understudy.layers.geometry import Geometry
 from understudy.layers.lowering import lowered
-from understudy.transforms import Acdc, Transform, known_transforms
+from understudy.transforms import Transform, known_transforms
+from understudy.transforms.acdc import Acdc
 from understudy.transforms.base import describe_knobs
 from understudy.transforms.metric import Metric
-from understudy.transforms.stages import Blocks, Product, is_plain
+from understudy.transforms.orders import FORMED
+from understudy.transforms.stages import Blocks, Permute, Product, is_plain
 
 SHAPES = ((48, 48), (8, 24), (24, 8), (13, 17), (1, 5), (7, 1))
 LARGE, PRIME = (48, 48), (13, 17)
@@ -629,3 +636,33 @@ def check_export_takes_any_batch(case: Case) -> None:
     for count in (2, 5, 400):
         more = vectors(count, case.in_features, dtype=torch.float32)
         assert_near(exported(more), transform(more), 1e-5)
+
+
+class VectorsAndPixels(nn.Module):
+    """A transform formed on pixels, and on vectors by its stages, where they are of the kinds that all share.
+
+    ONNX knows no complex numbers, and so none of an order of its own by the Fourier transform.
+    """
+
+    def __init__(self, transform: Transform) -> None:
+        super().__init__()
+        self.linear, self.conv = Linear(transform), Conv(copy.deepcopy(transform), Geometry.pointwise(2))
+        self.conv.execution = Execution(FORMED)
+        for order in transform.legal_orders:
+            if all(isinstance(stage, Product | Blocks | Permute) for stage in transform.prepare(order.name)):
+                self.linear.execution = Execution(order.name)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.linear(x), self.conv(x[:, :, None, None].expand(-1, -1, 2, 3))
+
+
+def check_onnx_runtime_agrees_for_any_batch(case: Case) -> None:
+    layers = VectorsAndPixels(case.build()).eval()
+    x = vectors(5, case.in_features, dtype=torch.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "transform.onnx"
+        write(capture(layers, x), file, "onnx", case.transform.name)
+        run = opened(file, "onnx")
+        for count in (1, 5):
+            for got, wanted in zip(run(x[:count]), layers(x[:count]), strict=True):
+                assert_near(got, wanted, 1e-5)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from understudy.transforms import Acdc, acdc_fit
+from understudy.transforms import acdc_fit
+from understudy.transforms.acdc import Acdc
 from understudy.transforms.cosine import CosineTransform, riffle, unriffle
 
 

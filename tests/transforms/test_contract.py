@@ -16,9 +16,14 @@ from torch import Tensor, nn
 
 from representatives import TRANSFORMS
 from understudy.counting.operations import UnknownOperationError
-from understudy.transforms import Acdc, Hashed, LowRank, Shuffle, Transform
+from understudy.deploy.graph import ExportError
+from understudy.transforms import Transform
+from understudy.transforms.acdc import Acdc
+from understudy.transforms.hashed import Hashed
+from understudy.transforms.low_rank import LowRank
 from understudy.transforms.metric import Metric
 from understudy.transforms.orders import Order
+from understudy.transforms.shuffle import Shuffle
 from understudy.transforms.stages import Permute, Product, State
 
 Check = Callable[[Case], None]
@@ -66,6 +71,7 @@ OF_A_CLASS: tuple[Check, ...] = (
     contract.check_projection_takes_every_floating_type,
     contract.check_compile_finds_one_graph_and_agrees,
     contract.check_export_takes_any_batch,
+    contract.check_onnx_runtime_agrees_for_any_batch,
 )
 
 
@@ -95,6 +101,8 @@ def of_a_class(case: Case) -> bool:
 
 
 COMPILERS = (contract.check_compile_finds_one_graph_and_agrees, contract.check_export_takes_any_batch)
+ABOUT_THEMSELVES = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+EXPORTERS = (contract.check_onnx_runtime_agrees_for_any_batch,)
 CASES = tuple(contract.cases())
 SHAPES = tuple(case for case in CASES if case.is_middle)
 CLASSES = tuple(case for case in CASES if of_a_class(case))
@@ -120,7 +128,7 @@ def test_every_transform_keeps_its_promises_for_every_shape(case: Case) -> None:
 @pytest.mark.parametrize("case", CLASSES, ids=str)
 def test_every_transform_keeps_its_promises_as_a_class(case: Case) -> None:
     for check in OF_A_CLASS:
-        if check not in COMPILERS:
+        if check not in COMPILERS + EXPORTERS:
             check(case)
 
 
@@ -128,6 +136,16 @@ def test_every_transform_keeps_its_promises_as_a_class(case: Case) -> None:
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 @pytest.mark.parametrize("check", COMPILERS, ids=name)
 def test_every_transform_keeps_its_promises_to_compilers(check: Check, case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.untraced
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning"
+)  # of exporters, about themselves
+@pytest.mark.parametrize("case", [case for case in COMPILED if case.shape == contract.PRIME], ids=str)
+@pytest.mark.parametrize("check", EXPORTERS, ids=name)
+def test_every_transform_keeps_its_promises_to_compilers_of_files(check: Check, case: Case) -> None:
     check(case)
 
 
@@ -526,6 +544,13 @@ class LooksAtTheBatch(LowRank):
         return self.legal_orders[1 if positions < 100 else 0]
 
 
+class FormsByWhatOnnxLacks(LowRank):
+    def matrix(self) -> Tensor:
+        q, r = torch.linalg.qr(self.u)
+        whole: Tensor = q @ (r @ self.v)
+        return whole
+
+
 class SpoilsTheFitInAMetric(LowRank):
     def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:
         super().fit_(matrix if metric is None else 2 * matrix)
@@ -625,9 +650,11 @@ BROKEN: tuple[tuple[type[Transform], Check, type[Exception]], ...] = (
     (CompilesToAnotherMap, contract.check_compile_finds_one_graph_and_agrees, AssertionError),
     (LooksAtValues, contract.check_export_takes_any_batch, RuntimeError),
     (LooksAtTheBatch, contract.check_export_takes_any_batch, RuntimeError),
+    (FormsByWhatOnnxLacks, contract.check_onnx_runtime_agrees_for_any_batch, ExportError),
 )
 
 
+@ABOUT_THEMSELVES
 @pytest.mark.parametrize(
     ("broken", "check", "error"),
     BROKEN,

@@ -11,15 +11,17 @@ from understudy.counting.trace import trace
 from understudy.planning.pricing import Pricing
 from understudy.planning.sites import sites
 from understudy.students.file import file_size
-from understudy.transforms import LowRank, Transform
+from understudy.transforms import Transform
 from understudy.transforms.blast import Blast
 from understudy.transforms.block_circulant import BlockCirculant, block_sizes
-from understudy.transforms.btt import Btt, block_counts
+from understudy.transforms.btt import Btt
 from understudy.transforms.cycles import circulant, circulant_sums
 from understudy.transforms.kronecker import Kronecker
 from understudy.transforms.ldr import Ldr
+from understudy.transforms.low_rank import LowRank
 from understudy.transforms.low_rank_sparse import LowRankSparse
 from understudy.transforms.metric import Metric
+from understudy.transforms.numerics import block_counts
 from understudy.transforms.toeplitz_like import ToeplitzLike
 
 close = torch.testing.assert_close

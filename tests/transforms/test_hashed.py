@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from understudy.transforms import Hashed
+from understudy.transforms.hashed import Hashed
 
 small = st.integers(1, 30)
 fractions = st.floats(0, 1)

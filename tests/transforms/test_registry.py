@@ -14,7 +14,8 @@ from test_contract import OF_A_KNOB, OF_A_SHAPE
 from torch import nn
 
 import understudy as us
-from understudy.transforms import LowRank, registry
+from understudy.transforms import registry
+from understudy.transforms.low_rank import LowRank
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +119,7 @@ def install(folder: Path, points: dict[str, str], source: str, monkeypatch: pyte
 
 OUTSIDE = """
 from understudy import Transform
-from understudy.transforms import LowRank
+from understudy.transforms.low_rank import LowRank
 
 class Outside(LowRank):
     name = "outside"

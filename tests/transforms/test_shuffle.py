@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from understudy.layers import Conv, Execution
 from understudy.layers.geometry import Geometry
-from understudy.transforms import Shuffle
+from understudy.transforms.shuffle import Shuffle
 
 SHAPES = ((12, 12, 3), (24, 48, 6), (48, 24, 2), (7, 5, 1), (16, 64, 8), (32, 32, 1))
 features = st.integers(1, 200)

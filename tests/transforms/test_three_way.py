@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from understudy.transforms import TensorTrain, Transform, Tucker
+from understudy.transforms import Transform
+from understudy.transforms.tensor_train import TensorTrain
 from understudy.transforms.three_way import Dimensions, ThreeWay, split
+from understudy.transforms.tucker import Tucker
 
 VERY_MANY = 10**9
 sizes = st.one_of(st.integers(1, 300), st.sampled_from((64, 160, 320, 512, 640, 768, 1024, 2048)))

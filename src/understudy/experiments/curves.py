@@ -13,8 +13,10 @@ from understudy.planning.planner import plan
 from understudy.planning.request import Request
 from understudy.planning.sites import Sites, sites
 from understudy.results import Curves, HashBuckets, KnobParams, Result, WidthMultAdds
-from understudy.transforms import Acdc, Hashed, known_transforms
+from understudy.transforms import known_transforms
+from understudy.transforms.acdc import Acdc
 from understudy.transforms.dense import Dense
+from understudy.transforms.hashed import Hashed
 
 _STEPS = 21
 _WIDTHS = tuple(round(2 ** (exponent / 4)) for exponent in range(4 * 5, 4 * 12 + 1))  # 32 to 4096

@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from understudy.layers.replacement import Spec, Way, matrix_in_features
-from understudy.transforms import Dense, Transform
+from understudy.transforms import Transform
+from understudy.transforms.dense import Dense
 from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import Waist
 

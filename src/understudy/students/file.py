@@ -19,7 +19,7 @@ from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
 from understudy.layers.opening import opened
 from understudy.layers.replacement import Replacement
-from understudy.transforms import Hashed
+from understudy.transforms.hashed import Hashed
 
 from .substitute import MisfitError, build_layers, exchange, settle_
 from .tensors import HEADER_KEY, FileError, check_path, header_text, read_tensors, write_tensors

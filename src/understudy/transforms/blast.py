@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Shapes
-from .numerics import balance_, nearest_divisor, truncated_svd
+from .numerics import balance_, block_counts, truncated_svd
 from .orders import Order
 from .stages import Blocks, Permute, Product, State
 from .two_factors import TwoFactors
@@ -16,22 +16,7 @@ from .two_factors import TwoFactors
 _SWEEPS = 60
 _ENOUGH = 1e-4  # a sweep that gains a smaller share of the error is the last
 _RIDGE = 1e-10  # of the mean diagonal of a system: factors may be dependent
-_COUNTS: dict[tuple[int, int], tuple[int, int]] = {}  # a plain memo: torch.compile traces through it
-
-
-def block_counts(in_features: int, out_features: int) -> tuple[int, int]:
-    """Into how many blocks the input and the output are cut: q and p, divisors near √(in/2) and √(out/2).
-
-    So the diagonals, p·q·r, have about a quarter of the parameters of the factors.
-
-    >>> block_counts(512, 512)
-    (16, 16)
-    """
-    shape = (in_features, out_features)
-    if shape not in _COUNTS:
-        q, p = (nearest_divisor(size, max(1.0, size / 2) ** 0.5) for size in shape)
-        _COUNTS[shape] = q, p
-    return _COUNTS[shape]
+_PARTS = 2  # blocks so large that the diagonals, p·q·r, have about a quarter of the factors' parameters
 
 
 class Blast(TwoFactors):
@@ -57,19 +42,19 @@ class Blast(TwoFactors):
     @classmethod
     def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:
         """The factors of the columns, the diagonals, the factors of the rows."""
-        q, p = block_counts(in_features, out_features)
+        q, p = block_counts(in_features, out_features, _PARTS)
         return {"v": (q, knob, in_features // q), "s": (knob, p, q), "u": (p, out_features // p, knob)}
 
     @classmethod
     def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
         """Three grouped products: blocks of the input, a small matrix for each of r, blocks of the output."""
-        q, p = block_counts(in_features, out_features)
+        q, p = block_counts(in_features, out_features, _PARTS)
         return (Order("V,S,U", 0, knob * (in_features + out_features + p * q), whole=q == 1),)
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
         """The diagonals times V, then a product of rank r for every block."""
-        p = block_counts(in_features, out_features)[1]
+        p = block_counts(in_features, out_features, _PARTS)[1]
         return knob * in_features * (p + out_features)
 
     def stages(self, order: str) -> State:  # noqa: ARG002

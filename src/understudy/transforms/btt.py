@@ -13,26 +13,11 @@ from torch import Tensor, nn
 from .base import Shapes
 from .canonical import canonical
 from .metric import Metric
-from .numerics import nearest_divisor, truncated_svd
+from .numerics import block_counts, truncated_svd
 from .orders import Order
 from .refine import refine_
 from .stages import Blocks, Permute, Product, State
 from .two_factors import TwoFactors
-
-_COUNTS: dict[tuple[int, int], tuple[int, int]] = {}  # a plain memo: torch.compile traces through it
-
-
-def block_counts(in_features: int, out_features: int) -> tuple[int, int]:
-    """Into how many blocks the input and the output are cut: k and m, the divisors nearest to their roots.
-
-    >>> block_counts(576, 64)
-    (24, 8)
-    """
-    shape = (in_features, out_features)
-    if shape not in _COUNTS:
-        k, m = (nearest_divisor(size, size**0.5) for size in shape)
-        _COUNTS[shape] = k, m
-    return _COUNTS[shape]
 
 
 class Btt(TwoFactors):

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_COUNTS: dict[tuple[int, int, int], tuple[int, int]] = {}  # a plain memo: torch.compile traces through it
+
 
 def clamp_knob(knob: float, legal: Sequence[int]) -> int:
     """Round down to a whole knob within a contiguous, rising range."""
@@ -23,6 +25,19 @@ def divisors(n: int) -> list[int]:
 def nearest_divisor(n: int, wanted: float) -> int:
     """The divisor of n that is nearest to `wanted` by ratio, of two as near the smaller."""
     return min(divisors(n), key=lambda k: round(abs(math.log(k / wanted)), 9))
+
+
+def block_counts(in_features: int, out_features: int, parts: int = 1) -> tuple[int, int]:
+    """Into how many blocks input and output are cut: of each size the divisor nearest to √(size / parts).
+
+    >>> block_counts(576, 64)
+    (24, 8)
+    """
+    asked = (in_features, out_features, parts)
+    if asked not in _COUNTS:
+        k, m = (nearest_divisor(size, max(1.0, size / parts) ** 0.5) for size in asked[:2])
+        _COUNTS[asked] = k, m
+    return _COUNTS[asked]
 
 
 def leading_directions(matrix: Tensor, rank: int) -> Tensor:

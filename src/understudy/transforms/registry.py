@@ -49,7 +49,7 @@ _LOADED: list[str] = []  # the group of entry points, once it has been looked at
 def register_transform(transform: T) -> T:
     """Add a transform to those that plans, commands and reports know by name; usable as a decorator.
 
-    >>> from understudy.transforms import LowRank
+    >>> from understudy.transforms.low_rank import LowRank
     >>> register_transform(LowRank)  # again: the same class under the same name changes nothing
     <class 'understudy.transforms.low_rank.LowRank'>
     """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from understudy.report.figures.canvas import drawing, log_axis, marked, new_figure, save, tick_text
+from understudy.report.figures.canvas import drawing, log_axis, marked, new_figure, save
 from understudy.report.figures.style import styles
 from understudy.transforms import list_transforms
 
@@ -155,7 +155,7 @@ def draw(cells: Cells) -> None:
                     ax.plot(x, y, **marked(look), label=name if layer == next(iter(DRAWN)) else None)
                     shares += x
                 log_axis(ax, "x", shares)
-                ax.xaxis.set_major_formatter(lambda value, _: f"{tick_text(value)} %")
+                ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f} %")
                 ax.set_ylim(0, 1)
                 ax.set_ylabel("error of the outputs")
                 ax.set_title(title, loc="left")

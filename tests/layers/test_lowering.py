@@ -12,7 +12,7 @@ import understudy as us
 from understudy.layers import Conv, Execution, InsideConv, Layer, Linear, SeparableConv
 from understudy.layers.geometry import Geometry
 from understudy.layers.lowering import held_stages, lowered
-from understudy.transforms import Transform, get_transform, known_transforms
+from understudy.transforms import LowRank, Transform, get_transform, known_transforms
 from understudy.transforms.two_factors import TwoFactors
 
 TRANSFORMS = list(known_transforms().values())
@@ -77,9 +77,7 @@ def test_unfolded_low_rank_is_two_convolutions_and_shuffle_two_grouped_ones() ->
 
 
 def test_what_is_taken_inside_is_three_convolutions() -> None:
-    parts = list(
-        lowered(InsideConv(get_transform("low_rank")(64, 32, 8), SQUARE, torch.zeros(32))).children()
-    )  # type: ignore[arg-type]
+    parts = list(lowered(InsideConv(LowRank(64, 32, 8), SQUARE, torch.zeros(32))).children())
     shapes = [(part.kernel_size, part.stride, part.groups) for part in parts if isinstance(part, nn.Conv2d)]
     assert shapes == [((1, 1), (1, 1), 1), ((3, 3), (2, 1), 8), ((1, 1), (1, 1), 1)]
     assert [part.bias is not None for part in parts if isinstance(part, nn.Conv2d)] == [False, False, True]

@@ -131,12 +131,14 @@ def test_plain_stages_of_groups_are_grouped_convolutions_and_others_are_formed()
 
     plain: Any = lowered(grouped("low_rank"))
     assert [(part.groups, part.kernel_size) for part in plain] == [(3, (3, 3)), (3, (1, 1))]
-    assert lowered(grouped("shuffle")).execution.order == "formed"
+    formed: Any = lowered(grouped("shuffle"))
+    assert formed.execution.order == "formed"
 
 
 def test_pivoted_keeps_its_structure_and_its_parameters_in_either_order() -> None:
     layer = Conv(get_transform("pivoted")(64 * 9, 64, 8), SQUARE)
-    assert lowered(layer).execution.order == "V,U"  # made in the graph
+    in_the_graph: Any = lowered(layer)
+    assert in_the_graph.execution.order == "V,U"
     layer.execution = Execution(order="V,A")
     assert [type(part).__name__ for part in lowered(layer).children()] == ["Conv2d", "Following"]
 
@@ -147,7 +149,7 @@ def test_a_lowered_network_is_refused_by_files_that_cannot_name_its_layers(tmp_p
             raise AssertionError(folder)
 
     model = Pretrained(nn.Linear(8, 32), nn.Linear(32, 32), nn.Linear(32, 4))
-    plain = us.lower(us.substitute(model, us.plan(model, "low_rank", knob=4)))
+    plain: Any = us.lower(us.substitute(model, us.plan(model, "low_rank", knob=4)))
     with pytest.raises(RuntimeError, match="save_pretrained writes of Pretrained"):
         plain.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="holds stand-ins that were lowered"):

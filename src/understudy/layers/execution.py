@@ -79,9 +79,13 @@ class Execution:
         """
         order = self.in_inference if inference else self.order
         if order == AUTO and kept and positions:
-            return quickest(
-                transform, convolving(transform.legal_orders, area), positions, area=area, rows=rows
-            )
+            orders = convolving(transform.legal_orders, area)
+            if len(orders) == 1:
+                return orders[0]
+            shape = transform.in_features, transform.out_features
+            return quickest(type(transform), shape, transform.knob, orders, positions, area=area, rows=rows)[
+                0
+            ]
         if order == AUTO or known_positions(positions) == 0:
             return transform.order_for(positions, area)
         return transform.legal_order(order)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, Order
 from understudy.transforms.stages import Blocks, Follow, Permute, Product
 
-Kind = Literal["plain", "sliced", "blocks", "moved", "other"]
+Kind = Literal["plain", "sliced", "blocks", "depthwise", "moved", "other"]
 _GAIN = 0.9  # an order must take less than this share of the dense product's time to be preferred to it
 
 
@@ -43,61 +43,60 @@ _PACES: dict[Kind, Pace] = {
     "plain": Pace(10_000, 60, 3),
     "sliced": Pace(40_000, 35, 2),
     "blocks": Pace(60_000, 60, 2),
+    "depthwise": Pace(15_000, 15, 2),
     "moved": Pace(10_000, 1, 1),
     "other": Pace(100_000, 1, 1),
 }
 _BLOCKS_OF_ROWS = Pace(60_000, 5, 1)  # as a grouped convolution over vectors that lie in rows
 
 
-def nanoseconds(
-    transform: type[Transform],
-    shape: tuple[int, int],
-    knob: int,
-    order: Order,
-    positions: int,
-    *,
-    area: int = 1,
-    rows: bool = False,
-) -> float:
-    """Roughly the time of a call on so many vectors, all that does not depend on the input done ahead.
+OVERHEAD = 10_000  # nanoseconds in which a stand-in looks whether what it kept still holds
 
-    Vectors may be patches of `area` taps, of which each value is read once, and lie in `rows` or in columns.
-    """
+
+def pace_of(works: Iterable[Work], positions: int, *, rows: bool = False) -> float:
+    """Roughly the nanoseconds of stages in turn on so many vectors, which lie in `rows` or in columns."""
     threads = torch.get_num_threads()
     taken = 0.0
-    for place, work in enumerate(works(transform, *shape, knob, order)):
+    for work in works:
         pace = _BLOCKS_OF_ROWS if rows and work.kind == "blocks" else _PACES[work.kind]
-        values = work.values if place or area == 1 else work.values - shape[0] + shape[0] / area
         taken += pace.call + work.weights / _WEIGHTS
-        taken += positions * (work.mult_adds / (pace.mult_adds * threads) + values / pace.values)
+        taken += positions * (work.mult_adds / (pace.mult_adds * threads) + work.values / pace.values)
     return taken
 
 
 def quickest(
-    transform: Transform, orders: Sequence[Order], positions: int, *, area: int = 1, rows: bool = False
-) -> Order:
-    """The order that takes the least time; "formed", the first, where no other gains enough on it."""
-    if len(orders) == 1:
-        return orders[0]
-    shape = transform.in_features, transform.out_features
+    transform: type[Transform],
+    shape: tuple[int, int],
+    knob: int,
+    orders: Sequence[Order],
+    positions: int,
+    *,
+    area: int = 1,
+    rows: bool = False,
+) -> tuple[Order, float]:
+    """The order that takes the least time, and that; "formed" where no other gains enough on it.
 
-    def taken(order: Order) -> float:
-        time = nanoseconds(type(transform), shape, transform.knob, order, positions, area=area, rows=rows)
-        return _GAIN * time if order.name == FORMED else time
-
-    return min(orders, key=taken)
+    All that does not depend on the input is done ahead. Vectors may be patches of `area` taps, of which each
+    value is read once.
+    """
+    found: list[tuple[float, int, float]] = []
+    for place, order in enumerate(orders):
+        time = pace_of(works(transform, *shape, knob, order, area), positions, rows=rows)
+        found.append((_GAIN * time if order.name == FORMED else time, place, time))
+    _, place, time = min(found)
+    return orders[place], time
 
 
 @functools.lru_cache(maxsize=65536)
 def works(
-    transform: type[Transform], in_features: int, out_features: int, knob: int, order: Order
+    transform: type[Transform], in_features: int, out_features: int, knob: int, order: Order, area: int = 1
 ) -> tuple[Work, ...]:
     """What the stages of an order do, from their shapes alone."""
     if order.name == FORMED:
         entries = in_features * out_features
-        return (Work("plain", entries, entries, in_features + out_features),)
+        return (Work("plain", entries, entries, in_features // area + out_features),)
     with torch.no_grad():
-        stages = transform(in_features, out_features, knob, device="meta").stages(order.name)
+        stages = _weightless(transform, in_features, out_features, knob).stages(order.name)
     made: list[Work] = []
     width = in_features
     for stage in stages:
@@ -122,4 +121,11 @@ def works(
             known = sum(work.mult_adds for work in made)
             made.append(Work("other", 0, max(0, order.per_vector - known), before + out_features))
             width = out_features
-    return tuple(made)
+    first = made[0]
+    read_twice = in_features - in_features // area  # neighbouring patches share their values
+    return (first._replace(values=first.values - read_twice), *made[1:])
+
+
+@functools.lru_cache(maxsize=8)  # one after the other is asked for all its orders
+def _weightless(transform: type[Transform], in_features: int, out_features: int, knob: int) -> Transform:
+    return transform(in_features, out_features, knob, device="meta")

@@ -34,8 +34,11 @@ class Request:
     exclude: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()  # of the transforms that have them
     seed: int = 0
+    multiple: int = 1  # of which ranks above it are multiples
 
     def __post_init__(self) -> None:
+        if isinstance(self.multiple, bool) or not isinstance(self.multiple, int) or self.multiple < 1:
+            raise ValueError(f"multiple {self.multiple!r} is not a whole number of at least 1")
         if self.spatial not in get_args(Spatial):
             raise ValueError(f"spatial {self.spatial!r} is not one of {', '.join(get_args(Spatial))}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
@@ -53,6 +56,7 @@ class Request:
         exclude: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
         seed: int = 0,
+        multiple: int = 1,
     ) -> Request:
         """A request from what people write: a name or a class, or patterns with one each."""
         return cls(
@@ -63,6 +67,7 @@ class Request:
             exclude=_patterns("exclude", exclude),
             options=tuple(sorted((options or {}).items())),
             seed=seed,
+            multiple=multiple,
         )
 
     @property
@@ -117,6 +122,7 @@ class Request:
             "exclude": list(self.exclude),
             "options": dict(self.options),
             "seed": self.seed,
+            **({} if self.multiple == 1 else {"multiple": self.multiple}),
         }
 
     @classmethod
@@ -138,6 +144,7 @@ class Request:
             exclude=data.get("exclude"),
             options=data.get("options"),
             seed=data.get("seed", 0),
+            multiple=data.get("multiple", 1),
         )
 
 

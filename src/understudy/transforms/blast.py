@@ -41,6 +41,7 @@ class Blast(Transform):
 
     name = "blast"
     knob_name = "rank"
+    has_rank = True
     is_for_auto = False  # on trained matrices others lose less
     descends = True
     keeps_much = True  # the vectors between the factors

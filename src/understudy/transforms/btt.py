@@ -43,6 +43,7 @@ class Btt(Transform):
 
     name = "btt"
     knob_name = "rank"
+    has_rank = True
     keeps_much = True  # the vectors between the cores are wider than the input
     first: nn.Parameter  # R, (k, m·r, i)
     second: nn.Parameter  # L, (m, j, k·r)

@@ -23,6 +23,7 @@ class LowRank(Transform):
 
     name = "low_rank"
     knob_name = "rank"
+    has_rank = True
     is_closed_form = True
     is_for_auto = False  # `pivoted` holds the same matrices in less
     v: nn.Parameter  # (r, in)

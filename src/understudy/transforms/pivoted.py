@@ -29,6 +29,7 @@ class Pivoted(Transform):
 
     name = "pivoted"
     knob_name = "rank"
+    has_rank = True
     is_closed_form = True
     mult_adds_rise = False  # with the rank the rows that have to be formed get fewer
     v: nn.Parameter  # (r, in)

@@ -200,5 +200,5 @@ def test_the_command_measures_draws_and_tells_what_is_left(
     assert (tmp_path / "b.svg").read_text().startswith("<svg")
     assert "### wrn_28_10, batch 8" in (tmp_path / "b.md").read_text()
     assert "cells are not measured yet" in run("bench", "--out", str(out), "--quick", "--limit", "0").out
-    assert "give one of --quick" in run("bench", "--quick", "--layers", code=2).err
-    assert "are for one --network" in run("bench", "--params", "1M", code=2).err
+    assert "give one of --quick" in run("bench", "--quick", "--layers").err
+    assert "are for one --network" in run("bench", "--params", "1M").err

@@ -25,7 +25,6 @@ from .record import DENSE, Cell
 _TOKENS = 16  # of a sample
 _MOST_PIXELS = 32 * 32
 _VALUES = 160 * _MOST_PIXELS  # of one image of a convolution's input, as in the first stage of WRN-28-10
-_NAMED: dict[str, str] = {"vit": "timm:vit_small_patch16_224"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,30 +117,37 @@ def _peers(dense: nn.Module, ratio: float) -> dict[str, nn.Module]:
     return found
 
 
-class MiniLM(nn.Module):
-    """The shape of MiniLM-L6: six encoder layers of 384 channels and twelve heads, without embeddings."""
+class Encoder(nn.Module):
+    """Encoder layers of 384 channels: six with twelve heads are the shape of MiniLM-L6, without embeddings.
 
-    def __init__(self) -> None:
+    Twelve with six heads, on patches of 16 × 16 pixels, are that of a small vision transformer.
+    """
+
+    def __init__(self, layers: int, heads: int, patch: int = 0) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(384, 12, 1536, activation="gelu", batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+        layer = nn.TransformerEncoderLayer(
+            384, heads, 1536, activation="gelu", batch_first=True, norm_first=bool(patch)
+        )
+        self.patches = nn.Conv2d(3, 384, patch, stride=patch) if patch else None
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.head = nn.Linear(384, 384)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, tokens, 384) to one vector each."""
-        out: Tensor = self.head(self.encoder(x).mean(1))
+        """From (batch, tokens, 384), or images, to one vector each."""
+        tokens = x if self.patches is None else self.patches(x).flatten(2).mT
+        out: Tensor = self.head(self.encoder(tokens).mean(1))
         return out
 
 
 def _networks(cell: Cell) -> tuple[dict[str, Subject], Example]:
     dense: nn.Module
     if cell.what == "minilm":
-        dense, example = MiniLM(), torch.randn(cell.batch, 128, 384)
+        dense, example = Encoder(6, 12), torch.randn(cell.batch, 128, 384)
+    elif cell.what == "vit":
+        dense, example = Encoder(12, 6, patch=16), torch.randn(cell.batch, 3, 224, 224)
     else:
-        name = _NAMED.get(cell.what, cell.what)
-        dense = create_model(name)
-        one = example_input(name, dense, None)
-        example = _batched(one, cell.batch)
+        dense = create_model(cell.what)
+        example = _batched(example_input(cell.what, dense, None), cell.batch)
     dense = dense.eval()
     found = {DENSE: Subject(dense, _params(dense), cost(meta_copy(dense), example).mult_adds)}
     for transform in cell.transforms:

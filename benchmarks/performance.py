@@ -1,7 +1,7 @@
 """Fill docs/performance.md from the committed benchmark: its tables, and the figure beside it.
 
-    understudy bench --out benchmarks/results/bench.json
-    python benchmarks/performance.py
+understudy bench --out benchmarks/results/bench.json
+python benchmarks/performance.py
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ LIBRARIES = {"ray", "timm", "torchvision", "transformers"}
 # The rooms of the house: each imports only from itself and from those before it.
 ORDER = (
     "_util", "transforms", "layers", "counting", "planning", "students", "fitting", "deploy", "distil",
-    "networks", "data", "train", "results", "compressions", "experiments", "report", "cli",
+    "networks", "bench", "data", "train", "results", "compressions", "experiments", "report", "cli",
 )  # fmt: skip
 
 

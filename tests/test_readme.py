@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import performance
 from command import Run
 from compress_page import rows
 from understudy._util.quantities import format_bytes, format_count
+from understudy.bench.figure import figure
 from understudy.experiments import load_grid
 
 ROOT = Path(__file__).parent.parent
@@ -90,6 +92,14 @@ def test_the_tables_of_compressed_networks_are_those_of_the_committed_result() -
     for line in README.splitlines():
         if re.match(r"\| (resnet|wrn|minilm|efficientnet)\w* \| `\w+` \| \d+ % of the ", line):
             assert line in measured
+
+
+def test_the_tables_of_performance_are_those_of_the_committed_result() -> None:
+    page = performance.PAGE.read_text(encoding="utf-8")
+    bench = performance.committed()
+    assert page == performance.filled(page, bench)
+    if bench is not None:
+        assert performance.FIGURE.read_text(encoding="utf-8") == figure(bench)
 
 
 def test_the_floor_of_the_coverage_is_the_one_that_make_test_enforces() -> None:

@@ -253,7 +253,7 @@ PLAN = ("plan", "wrn_16_1")
         ((*PLAN, "--all", "-t", "low_rank", "--ratio", "0.1"), "give either --transform NAME or --all"),
         (
             (*PLAN, "-t", "low_rank"),
-            "give exactly one of params, mult_adds, bytes, ratio, scale and knob; got none",
+            "give exactly one of params, mult_adds, bytes, ratio, scale, knob and latency; got none",
         ),
         ((*PLAN, "-t", "low_rank", "--ratio", "0.1", "--knob", "1"), "got ratio and knob"),
         ((*PLAN, "-t", "low-rank", "--ratio", "0.1"), "did you mean 'low_rank'"),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import understudy as us
 from representatives import NAMES
 from understudy.deploy import export as export_module
-from understudy.deploy.runtimes import imported
+from understudy.deploy.runtimes import imported, opened
 
 pytestmark = [
     # The exporters call what they deprecate themselves, also while modules are imported.
@@ -150,6 +150,7 @@ def test_a_network_that_looks_at_values_says_that_it_is_not_one_graph(tmp_path: 
         ("a.onnx", {"format": "tflite"}, ValueError, "'tflite' is not one of onnx, openvino, torch-export"),
         ("a.onnx", {"dtype": "int4"}, ValueError, "'int4' is not one of float32, float16"),
         ("a.onnx", {"int8": []}, ValueError, "int8 needs batches to calibrate by"),
+        ("a.onnx", {"int8": [(2, 3, 8, 8)]}, ValueError, "a shape, or all zero"),
         ("a.pt2", {"int8": [X]}, ValueError, "int8 is for the format onnx, not torch-export"),
         ("no/a.onnx", {}, FileNotFoundError, "no folder .*no to write a.onnx to"),
         ("there.onnx", {}, FileExistsError, "there.onnx exists"),
@@ -186,3 +187,40 @@ def test_a_file_whose_outputs_are_others_is_refused_and_not_left(
     with pytest.raises(us.ExportError, match="of its largest output off PyTorch's, more than 1e-04"):
         us.export(small(), tmp_path / "wrong.pt2", X)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_runtime_raises_is_an_error_of_the_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> list[Tensor]:
+        raise RuntimeError("NOT_IMPLEMENTED : no kernel\nmore")
+
+    monkeypatch.setattr(export_module, "opened", lambda *_: broken)
+    with pytest.raises(us.ExportError, match=r"PyTorch cannot run Sequential: NOT_IMPLEMENTED : no kernel$"):
+        us.export(small(), tmp_path / "wrong.pt2", X)
+    (tmp_path / "empty.onnx").write_bytes(b"no graph")
+    with pytest.raises(us.ExportError, match=r"ONNX Runtime cannot run empty\.onnx"):
+        opened(tmp_path / "empty.onnx", "onnx")
+
+
+def test_a_network_in_double_precision_becomes_one_in_single_precision(tmp_path: Path) -> None:
+    done = us.export(small().double(), tmp_path / "single.onnx", X.double())
+    assert done.error < 1e-4
+    assert done.bytes < 8 * done.params
+
+
+def test_an_encoder_with_a_mask_of_padding_is_exported(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+            self.encoder = nn.TransformerEncoder(layer, 1)
+
+        def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+            out: Tensor = self.encoder(x, src_key_padding_mask=padding)
+            return out
+
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    done = us.export(Masked(), tmp_path / "masked.onnx", {"x": torch.randn(2, 5, 16), "padding": padding})
+    assert done.error < 1e-4
+    assert torch.backends.mha.get_fastpath_enabled()

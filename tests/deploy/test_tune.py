@@ -14,10 +14,17 @@ import understudy as us
 from understudy._util.timing import Timing
 from understudy.deploy import tune as tune_module
 
+WIDTH = 256  # wide enough for two small products to be quicker than one large one
+
+
+def dense() -> nn.Module:
+    sizes = [(8, WIDTH), (WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH, 4)]
+    return nn.Sequential(*(nn.Linear(*size) for size in sizes))
+
 
 def student() -> nn.Module:
-    model = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 4))
-    return us.substitute(model, us.plan(model, "low_rank", knob=4, include=["1", "2"]))
+    plan = us.plan(dense(), "low_rank", knob=4, include=["1", "2"])
+    return us.substitute(dense(), plan, init="fresh")
 
 
 def formed_wins(calls: Mapping[Any, Callable[[], object]], **_: Any) -> dict[Any, Timing]:
@@ -37,11 +44,10 @@ def test_what_is_quickest_is_kept_in_the_student_in_its_file_and_in_what_is_coun
     assert all(module.training for module in tuned.modules())
     x = torch.randn(16, 8)
     torch.testing.assert_close(tuned.eval()(x), before.eval()(x))
-    forming = 2 * 32 * 4 * 32
-    assert us.cost(tuned, x).mult_adds == 16 * (8 * 32 + 2 * 32 * 32 + 32 * 4) + forming
+    forming = 2 * WIDTH * 4 * WIDTH
+    assert us.cost(tuned, x).mult_adds == 16 * (8 * WIDTH + 2 * WIDTH**2 + WIDTH * 4) + forming
     us.save(tuned, tmp_path / "tuned.safetensors")
-    dense = nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 4))
-    loaded = us.load(tmp_path / "tuned.safetensors", dense)
+    loaded = us.load(tmp_path / "tuned.safetensors", dense())
     assert {layer.execution.inference for _, layer in us.stand_ins(loaded)} == {"formed"}
     assert "inference='formed'" in repr(loaded)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.counting.trace import trace
-from understudy.layers import Conv, Execution, Layer, Linear, SeparableConv
+from understudy.layers import Conv, Execution, GroupedConv, Layer, Linear, SeparableConv
 from understudy.layers.geometry import Geometry
 from understudy.transforms import Transform, get_transform
 
@@ -201,3 +201,14 @@ def test_a_layer_that_keeps_compiles_as_one_graph(name: str) -> None:
     kept = infer(layer)
     layer.compile(fullgraph=True, backend="eager")
     torch.testing.assert_close(infer(layer), kept)
+
+
+def test_the_joined_kernels_of_groups_are_kept_and_follow_their_parameters() -> None:
+    convs = [Conv(get_transform("low_rank")(72, 8, 2, seed=seed), SQUARE) for seed in (1, 2)]
+    layer = GroupedConv(convs, torch.ones(16)).eval()
+    first = infer(layer)
+    (kept,) = layer._kept._record.steps.values()  # type: ignore[union-attr]
+    assert kept is not None
+    torch.testing.assert_close(first, fresh(layer), atol=1e-5, rtol=1e-5)
+    convs[1].transform.get_parameter("u").data.mul_(2)
+    torch.testing.assert_close(infer(layer), fresh(layer), atol=1e-5, rtol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import understudy as us
-from understudy.layers import Conv, Execution, InsideConv, Layer, Linear, SeparableConv
+from understudy.layers import Conv, Execution, GroupedConv, InsideConv, Layer, Linear, SeparableConv
+from understudy.layers.dense import Shell, dense_map
 from understudy.layers.geometry import Geometry
 from understudy.layers.lowering import held_stages, lowered
 from understudy.transforms import Transform, get_transform, known_transforms
@@ -43,6 +45,8 @@ def layers(transform: type[Transform]) -> list[tuple[Layer, Tensor]]:
         (Conv(build(transform, 16 * 3), LINE, bias), values(3, 16, 10)),
         (SeparableConv(build(transform, 16), SQUARE, bias), images),
         (Linear(build(transform, 16), bias), values(3, 5, 16)),
+        (GroupedConv([Conv(build(transform, 16 * 9, 12), SQUARE) for _ in "ab"], bias), values(3, 32, 10, 8)),
+        (GroupedConv([SeparableConv(build(transform, 16, 12), LINE) for _ in "ab"]), values(3, 32, 10)),
         (Linear(build(transform, 16)), values(7, 16)),
     ]
 
@@ -130,3 +134,67 @@ def test_a_layer_whose_weight_is_read_stays_one_that_has_it() -> None:
     plain = us.lower(student)
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(plain(x), student(x))
+
+
+def test_plain_stages_of_groups_are_grouped_convolutions_and_others_are_formed() -> None:
+    def grouped(name: str) -> Layer:
+        transform = get_transform(name)
+        return GroupedConv([Conv(transform(64 * 9, 64, 4), SQUARE) for _ in range(3)], torch.zeros(192))
+
+    plain: Any = lowered(grouped("low_rank"))
+    assert [(part.groups, part.kernel_size) for part in plain] == [(3, (3, 3)), (3, (1, 1))]
+    formed: Any = lowered(grouped("shuffle"))
+    assert formed.execution.order == "formed"
+
+
+def test_pivoted_keeps_its_structure_and_its_parameters_in_either_order() -> None:
+    layer = Conv(get_transform("pivoted")(64 * 9, 64, 8), SQUARE)
+    in_the_graph: Any = lowered(layer)
+    assert in_the_graph.execution.order == "V,U"
+    layer.execution = Execution(order="V,A")
+    assert [type(part).__name__ for part in lowered(layer).children()] == ["Conv2d", "Following"]
+
+
+def test_a_lowered_network_is_refused_by_files_that_cannot_name_its_layers(tmp_path: Path) -> None:
+    class Pretrained(nn.Sequential):
+        def save_pretrained(self, folder: object) -> None:
+            raise AssertionError(folder)
+
+    model = Pretrained(nn.Linear(8, 32), nn.Linear(32, 32), nn.Linear(32, 4))
+    plain: Any = us.lower(us.substitute(model, us.plan(model, "low_rank", knob=4)))
+    with pytest.raises(RuntimeError, match="save_pretrained writes of Pretrained"):
+        plain.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="holds stand-ins that were lowered"):
+        us.save(plain, tmp_path / "plain.safetensors")
+    with pytest.raises(ValueError, match="holds stand-ins already"):
+        us.compress(plain, ratio=0.5, data=[torch.zeros(2, 8)])
+
+
+def test_an_encoder_layer_calls_what_was_lowered() -> None:
+    network = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    student = us.substitute(network, us.plan(network, "low_rank", knob=4, include=["linear1", "linear2"]))
+    plain: Any = us.lower(student.eval())
+    assert plain.activation_relu_or_gelu == 0
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(x), student(x))
+
+
+def test_the_weight_of_a_lowered_look_alike_is_stored_as_it_stores_it() -> None:
+    class Conv1D(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.nf = 24
+            self.weight, self.bias = nn.Parameter(torch.randn(16, 24)), nn.Parameter(torch.zeros(24))
+
+        def forward(self, x: Tensor) -> Tensor:
+            size_out = (*x.size()[:-1], self.nf)
+            return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(size_out)
+
+    found = dense_map(Conv1D())
+    assert found is not None
+    assert found.transposed
+    layer = Linear(get_transform("low_rank")(16, 24, 4), shell=Shell.of(found))
+    plain: Any = lowered(layer)
+    assert plain.weight.shape == layer.weight.shape == (16, 24)
+    torch.testing.assert_close(plain.weight, layer.weight)

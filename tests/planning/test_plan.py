@@ -85,7 +85,7 @@ def layer(plan: Plan, path: str) -> PlannedLayer:
 )
 def test_exactly_one_budget_is_given(budgets: dict[str, Any]) -> None:
     with pytest.raises(
-        ValueError, match="give exactly one of params, mult_adds, bytes, ratio, scale and knob"
+        ValueError, match="give exactly one of params, mult_adds, bytes, ratio, scale, knob and latency"
     ) as caught:
         us.plan(Mixed(), "low_rank", **budgets)
     assert all(name in str(caught.value).partition("got")[2] for name in budgets or ["none"])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from understudy.transforms import acdc_fit
+from understudy.transforms import acdc, acdc_fit
 from understudy.transforms.acdc import Acdc
 from understudy.transforms.cosine import CosineTransform, riffle, unriffle
 
@@ -190,3 +190,25 @@ def test_acdc_holds_two_diagonals_a_layer(in_features: int, out_features: int, d
     acdc = Acdc(in_features, out_features, layers, device="meta")
     assert acdc.a.shape == (layers * width - cropped,)
     assert acdc.d.shape == (layers, width)
+
+
+@pytest.mark.parametrize(("in_features", "out_features"), [(12, 12), (9, 13), (13, 9)])
+def test_a_graph_forms_many_layers_in_few_operations(
+    in_features: int, out_features: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transform = Acdc(in_features, out_features, 4, dtype=torch.float64)
+    transform.reset_parameters(generator=torch.Generator().manual_seed(3))
+    wanted, product = transform.matrix(), acdc._product
+    calls: list[int] = []
+
+    def noted(factors: Tensor) -> Tensor:
+        calls.append(len(factors))
+        return product(factors)
+
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    monkeypatch.setattr(acdc, "_product", noted)
+    torch.testing.assert_close(transform.matrix(), wanted)
+    assert calls == [4]
+    monkeypatch.setattr(acdc, "_AT_ONCE", 3 * max(in_features, out_features) ** 2)
+    torch.testing.assert_close(transform.matrix(), wanted)
+    assert calls == [4, 3, 1]

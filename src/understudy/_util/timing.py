@@ -14,24 +14,36 @@ Key = TypeVar("Key")
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Seconds of one call: the best of some rounds, which noise can only raise, and the median."""
+    """Seconds of one call: the best of some rounds, which noise can only raise, and the median.
+
+    The spread is the middle half of the rounds, as a share of the median.
+    """
 
     best: float
     median: float
     rounds: int
+    spread: float = 0.0
+
+    @classmethod
+    def of(cls, taken: list[float]) -> Timing:
+        """That of some rounds."""
+        ordered, count, median = sorted(taken), len(taken), statistics.median(taken)
+        spread = (ordered[(3 * count) // 4 if count > 1 else 0] - ordered[count // 4]) / median
+        return cls(ordered[0], median, count, spread)
 
 
 def time_in_turns(
     calls: Mapping[Key, Callable[[], object]],
     *,
     rounds: int,
+    least: int = 1,
     seconds: float = math.inf,
     wait: Callable[[], None] = lambda: None,
 ) -> dict[Key, Timing]:
     """The timing of each call, after one round that does not count.
 
-    No round begins once `seconds` have passed, but for the first. `wait` comes before and after each call: on
-    a device that works on its own, it waits until that is done.
+    No round begins once `seconds` have passed, but for the `least` first ones. `wait` comes before and after
+    each call: on a device that works on its own, it waits until that is done.
     """
     if rounds < 1:
         raise ValueError(f"{rounds} rounds: at least 1 is needed")
@@ -40,7 +52,7 @@ def time_in_turns(
     taken: dict[Key, list[float]] = {key: [] for key in calls}
     began = time.monotonic()
     for number in range(rounds):
-        if number and time.monotonic() - began > seconds:
+        if number >= least and time.monotonic() - began > seconds:
             break
         for key, call in calls.items():
             wait()
@@ -48,4 +60,4 @@ def time_in_turns(
             call()
             wait()
             taken[key].append(time.perf_counter() - started)
-    return {key: Timing(min(each), statistics.median(each), len(each)) for key, each in taken.items()}
+    return {key: Timing.of(each) for key, each in taken.items()}

@@ -144,12 +144,22 @@ def plan(
     knob: Annotated[
         str | None, typer.Option(help="One knob (rank, groups, …) for all layers.", show_default=False)
     ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            help="At most this time of one pass, modelled: a share of the network's, such as 0.5, or 5ms.",
+            show_default=False,
+        ),
+    ] = None,
     all_transforms: Annotated[bool, typer.Option("--all", help="Every transform side by side.")] = False,
     spatial: Spatial = SpatialChoice.auto,
     input: Input = None,
     include: Include = None,
     exclude: Exclude = None,
     seed: Annotated[int, typer.Option(help="Seed of fixed random choices and fresh weights.")] = 0,
+    multiple: Annotated[
+        int, typer.Option(help="Ranks above this are multiples of it, such as 8.", min=1)
+    ] = 1,
     option: Annotated[
         list[str] | None,
         typer.Option(help="NAME=VALUE for the transform, such as indexing=independent.", show_default=False),
@@ -161,16 +171,28 @@ def plan(
     """Choose a knob for every layer so that MODEL meets a budget; nothing is trained, no weight is made."""
     if (transform is None) != all_transforms:
         raise ValueError("give either --transform NAME or --all")
-    budget = Budget.of(params=params, mult_adds=mult_adds, bytes=size, ratio=ratio, scale=scale, knob=knob)
+    budget = Budget.of(
+        params=params,
+        mult_adds=mult_adds,
+        bytes=size,
+        ratio=ratio,
+        scale=scale,
+        knob=knob,
+        latency=latency,
+    )
     options = pairs("--option", option or [])
     network, example = _network(model, input)
     survey = find_sites(network, example, include=include, exclude=exclude)
     made: Plan | Comparison
     if transform is not None:
         chosen = assignment(transform)
-        request = Request.of(chosen, budget, spatial=spatial.value, options=options, seed=seed)
+        request = Request.of(
+            chosen, budget, spatial=spatial.value, options=options, seed=seed, multiple=multiple
+        )
         made = make_plan(survey, request=request)
     else:
+        if multiple > 1:
+            raise ValueError("--multiple is for one transform, not for --all")
         made = compare(survey, budget=budget, spatial=spatial.value, options=options, seed=seed, name=model)
     if json_file is not None:  # before it is shown: whoever reads the table may stop reading
         with whole_file(json_file) as temporary:

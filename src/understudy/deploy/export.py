@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from understudy._util.guard import the_network
 from understudy._util.quantities import format_bytes
 from understudy._util.text_tables import Shown, Table, table
 from understudy._util.timing import time_in_turns
-from understudy.counting.trace import Example
+from understudy.counting.trace import Example, as_inputs
 
 from .formats import quantise_, write, written
 from .graph import ExportError, capture, lively, outputs, ready, rebatched
-from .runtimes import Format, Runner, format_of, needed, opened
+from .runtimes import Format, Runner, format_of, needed, not_run, opened
 
 Precision = Literal["float32", "float16"]
 _ALLOWED = {"float32": 1e-4, "float16": 2e-2}  # of the largest output
@@ -98,7 +99,8 @@ def export(
     The format follows from the suffix, `.onnx`, `.xml` (OpenVINO, with a `.bin` beside it) or `.pt2`
     (torch.export), or is named. The file holds the parameters of the stand-ins and computes what follows from
     them in its graph: it is as small as the student. Its outputs are compared with PyTorch's for two batches;
-    more than 1e-4 of the largest output apart (float16: 2e-2) is an ExportError, and no file is left.
+    more than 1e-4 of the largest output apart (float16: 2e-2) is an ExportError, and no file is left. A
+    network in another precision becomes one in single precision first.
 
     `original` is exported beside it and timed in turns. `int8` are batches to calibrate eight-bit numbers by
     (ONNX only): the error before and after, and how often the largest output is the same, are in the result.
@@ -121,6 +123,7 @@ def export(
             raise ValueError(f"int8 is for the format onnx, not {kind}")
         if not len(int8):
             raise ValueError("int8 needs batches to calibrate by, such as int8=[x1, x2]")
+        int8 = [_calibrating(batch) for batch in int8]
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} to")
     for file in written(path, kind):
@@ -134,7 +137,7 @@ def export(
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / path.name
         write(capture(network, given, half=dtype == "float16"), made, kind, type(network).__name__)
-        runner = opened(made, kind)
+        runner = _checked(opened(made, kind), kind, network)
         error = max(_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True))
         if not error <= _ALLOWED[dtype]:
             raise ExportError(
@@ -144,7 +147,7 @@ def export(
         float_error = agreement = None
         if int8 is not None:
             quantise_(made, int8)
-            runner, float_error = opened(made, kind), error
+            runner, float_error = _checked(opened(made, kind), kind, network), error
             error = max(_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True))
             agreement = _agreement(runner, network, int8)
         calls = {"student": lambda: runner(given)}
@@ -178,6 +181,27 @@ def export(
         float_error=float_error,
         agreement=agreement,
     )
+
+
+def _checked(runner: Runner, kind: Format, network: nn.Module) -> Runner:
+    """A runner whose errors are those of an export."""
+
+    def run(example: Example) -> list[Tensor]:
+        try:
+            return runner(example)
+        except Exception as error:  # whatever a runtime raises
+            raise not_run(kind, type(network).__name__, error) from error
+
+    return run
+
+
+def _calibrating(batch: Example) -> Example:
+    """A batch to calibrate by, in single precision: a shape, or zeros alone, would give ranges of nothing."""
+    inputs = as_inputs(batch)
+    floats = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if floats and not any(not leaf.is_meta and bool(leaf.any()) for leaf in floats):
+        raise ValueError("int8 is calibrated by real batches: this one is a shape, or all zero")
+    return lively(batch)
 
 
 def _size(example: Example) -> int:

@@ -17,7 +17,7 @@ import torch
 from understudy.counting.trace import Example
 
 from .graph import ExportError
-from .runtimes import Format, _arrays, imported
+from .runtimes import Format, _arrays, imported, not_run
 
 _SMALL = 64  # entries that a constant may have to be folded: shapes and axes, never weights
 _OPERATION = re.compile(r"(?:torch\.ops\.|op='|<OpOverload\(op='|\b)(aten[.:]+[A-Za-z_0-9]+)")
@@ -36,7 +36,10 @@ def write(program: torch.export.ExportedProgram, path: Path, kind: Format, model
         between = Path(folder) / "graph.onnx"
         _write_onnx(program, between, model)
         openvino = imported("openvino")
-        openvino.serialize(openvino.Core().read_model(str(between)), str(path))  # as it is: nothing is folded
+        try:
+            openvino.serialize(openvino.Core().read_model(str(between)), str(path))  # nothing is folded
+        except RuntimeError as error:
+            raise not_run("openvino", model, error) from error
 
 
 def written(path: Path, kind: Format) -> list[Path]:

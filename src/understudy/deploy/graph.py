@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -53,11 +54,25 @@ def as_call(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs), {}
 
 
+@contextlib.contextmanager
+def called_attention() -> Iterator[None]:
+    """PyTorch's encoders call their layers one by one.
+
+    Their fused kernel is of no other runtime, and gives zeros where a mask says that an input is padding.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def outputs(network: nn.Module, example: Example) -> list[Tensor]:
     """The tensors that a network gives in inference, in order; a ValueError where it cannot run."""
     args, kwargs = as_call(example)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), called_attention():
             return [leaf for leaf in tree_leaves(network(*args, **kwargs)) if isinstance(leaf, Tensor)]
     except Exception as error:  # whatever a network raises
         shapes = [tuple(leaf.shape) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -77,21 +92,24 @@ def rebatched(example: Example, size: int) -> Example:
 
 
 def lively(example: Example) -> Example:
-    """An example to compare outputs by: what is all zero, or has a shape only, becomes normal numbers."""
+    """An example to compare outputs by: what is all zero, or has a shape only, becomes normal numbers.
+
+    As the network it is in single precision.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def filled(tensor: Tensor) -> Tensor:
         if tensor.is_floating_point() and (tensor.is_meta or not bool(tensor.any())):
-            return torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
-        return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor.cpu()
+            return torch.randn(tensor.shape, generator=generator)
+        return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else _single(tensor.cpu())
 
     changed: Example = tree_map_only(Tensor, filled, as_inputs(example))
     return changed
 
 
 def ready(model: nn.Module) -> nn.Module:
-    """A copy of a network for inference: on the CPU, in evaluation mode, as it was otherwise."""
-    return copy.deepcopy(unwrapped(model)).cpu().eval()
+    """A copy of a network for inference: on the CPU, in evaluation mode and single precision."""
+    return copy.deepcopy(unwrapped(model)).cpu().float().eval()
 
 
 def capture(model: nn.Module, example: Example, *, half: bool = False) -> torch.export.ExportedProgram:
@@ -110,7 +128,7 @@ def capture(model: nn.Module, example: Example, *, half: bool = False) -> torch.
     if half:
         _halve_(network)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), called_attention():
             warnings.simplefilter("ignore")  # of the exporter about itself
             program = torch.export.export(
                 network, args, kwargs, dynamic_shapes=by_name or in_turn, strict=False

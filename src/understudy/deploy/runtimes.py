@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from understudy.counting.trace import Example
 
-from .graph import as_call
+from .graph import ExportError, as_call
 
 Format = Literal["onnx", "openvino", "torch-export"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -52,10 +52,21 @@ def needed(kind: Format) -> None:
 
 
 def opened(path: Path, kind: Format) -> Runner:
-    """A file in its runtime: an example in, the tensors of its outputs out."""
-    if kind == "onnx":
-        return _onnxruntime(path)
-    return _openvino(path) if kind == "openvino" else _torch_export(path)
+    """A file in its runtime: an example in, the tensors of its outputs out; an ExportError if it refuses."""
+    needed(kind)
+    try:
+        if kind == "onnx":
+            return _onnxruntime(path)
+        return _openvino(path) if kind == "openvino" else _torch_export(path)
+    except Exception as error:  # whatever a runtime raises
+        raise not_run(kind, path.name, error) from error
+
+
+def not_run(kind: Format, name: str, error: Exception) -> ExportError:
+    """What a runtime raised, as one line."""
+    runtime = {"onnx": "ONNX Runtime", "openvino": "OpenVINO"}.get(kind, "PyTorch")
+    lines = str(error).strip().splitlines() or [repr(error)]
+    return ExportError(f"{runtime} cannot run {name}: {lines[0]}")
 
 
 def _arrays(example: Example) -> list[Any]:

@@ -86,7 +86,9 @@ def _quickest(layer: Layer, x: Tensor, seconds: float) -> str | None:
     """The order that runs this layer in the least time, or None where it is the one taken anyway."""
     by_itself = dataclasses.replace(layer.execution, inference=None)
     positions = layer.positions(x)
-    taken = by_itself.choose(layer.transform, positions, layer.area)
+    taken = by_itself.choose(
+        layer.transform, positions, layer.area, inference=True, kept=True, rows=layer.has_rows
+    )
     orders = layer.transform.legal_orders
     least = min(order.per_vector for order in orders)
     tried = [

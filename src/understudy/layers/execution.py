@@ -8,8 +8,10 @@ from typing import Literal, get_args
 from torch import Tensor
 
 from understudy.transforms import Transform
-from understudy.transforms.orders import Order, known_positions
+from understudy.transforms.orders import Order, convolving, known_positions
 from understudy.transforms.stages import State
+
+from .pace import quickest
 
 Layout = Literal["auto", "rows", "columns"]
 AUTO = "auto"
@@ -20,7 +22,8 @@ class Execution:
     """A choice for one layer; what is left at "auto" and None is chosen by cost at every call.
 
     `order` is one of the transform's, as `transform.legal_orders` lists them; "auto" takes the one with the
-    fewest mult-adds for the number of vectors at hand, of those that unfold no patches of a convolution.
+    fewest mult-adds for the number of vectors at hand, of those that unfold no patches of a convolution, and
+    where what does not depend on the input is kept between calls, the one that takes the least time.
     `layout` says whether vectors are the rows or the columns of the products; "auto" follows the memory of
     the input. With `recompute`, training keeps no more than a dense layer would, the input: what lies between
     input and output is computed again in the backward pass; None does so where a layer would keep much.
@@ -61,10 +64,28 @@ class Execution:
         return self.order if self.inference is None else self.inference
 
     def choose(
-        self, transform: Transform, positions: int, area: int = 1, *, inference: bool = False
+        self,
+        transform: Transform,
+        positions: int,
+        area: int = 1,
+        *,
+        inference: bool = False,
+        kept: bool = False,
+        rows: bool = False,
     ) -> Order:
-        """The order of a call on so many vectors, which may be patches of `area` taps."""
+        """The order of a call on so many vectors, which may be patches of `area` taps.
+
+        Where a state is `kept`, making it costs nothing; `rows` says how the vectors lie.
+        """
         order = self.in_inference if inference else self.order
+        if order == AUTO and kept and positions:
+            orders = convolving(transform.legal_orders, area)
+            if len(orders) == 1:
+                return orders[0]
+            shape = transform.in_features, transform.out_features
+            return quickest(type(transform), shape, transform.knob, orders, positions, area=area, rows=rows)[
+                0
+            ]
         if order == AUTO or known_positions(positions) == 0:
             return transform.order_for(positions, area)
         return transform.legal_order(order)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +17,20 @@ from .conv import Conv, merged_conv
 from .execution import Execution
 from .geometry import DenseConv, Geometry
 from .inside import InsideConv
+from .kept import Steps, held_by
 from .layer import Layer
 from .separable import SeparableConv
 
 GroupConv = Conv | SeparableConv | InsideConv
+
+
+class _Turn(NamedTuple):
+    """One grouped convolution of those that a grouped stand-in is."""
+
+    geometry: Geometry
+    kernel: Tensor
+    bias: Tensor | None
+    groups: int
 
 
 class GroupedConv(Layer):
@@ -60,6 +71,7 @@ class GroupedConv(Layer):
     def execution(self, wanted: Execution) -> None:
         for part in self.convs:
             part.execution = wanted
+        self._kept.drop()
 
     @property
     def weight(self) -> Tensor:
@@ -82,22 +94,44 @@ class GroupedConv(Layer):
         """Apply to `(batch, in, …)` or `(in, …)`."""
         return self.geometry.batched(self._call, x, self.in_channels)
 
+    def _sources(self) -> list[Tensor]:
+        """What all groups hold, the taps among it."""
+        if "_is_replica" in vars(self):
+            return []
+        found = [] if self.bias is None else [self.bias]
+        for part in self.convs:
+            found += held_by(part.transform)
+            if not isinstance(part, Conv):
+                found.append(part.depthwise.weight)
+        return found
+
+    def steps(self, state: State) -> Steps | None:
+        """Grouped convolutions in turn, their weights joined once, where all stages are plain."""
+        if self.geometry.padding_mode != "zeros" or not all(is_plain(stage) for stage in state):
+            return None
+        return tuple(turn.geometry.step(turn.kernel, turn.bias, turn.groups) for turn in self._turns(state))
+
     def run(self, state: State, x: Tensor) -> Tensor:
         """Plain stages of all groups are one grouped convolution; any others run group after group."""
-        each = len(state) // self.groups
-        states = [state[place : place + each] for place in range(0, len(state), each)]
         if all(is_plain(stage) for stage in state):
-            return self._convolve(states, x)
-        slices = zip(self.convs, states, x.chunk(self.groups, dim=1), strict=True)
+            for turn in self._turns(state):
+                x = turn.geometry.convolve(x, turn.kernel, turn.bias, turn.groups)
+            return x
+        slices = zip(self.convs, self._states(state), x.chunk(self.groups, dim=1), strict=True)
         out = torch.cat([part.run(own, piece) for part, own, piece in slices], dim=1)
         if self.bias is None:
             return out
         return out + self.bias.to(out.dtype).reshape(-1, *(1 for _ in self.geometry.kernel))
 
-    def _convolve(self, states: list[State], x: Tensor) -> Tensor:
+    def _states(self, state: State) -> list[State]:
+        """That of every group."""
+        each = len(state) // self.groups
+        return [state[place : place + each] for place in range(0, len(state), each)]
+
+    def _turns(self, state: State) -> Iterator[_Turn]:
         """Matrices in turn: the first at every patch, the others at every pixel, the bias with the last."""
         pointwise = Geometry.pointwise(self.geometry.dims)
-        turns = list(zip(*states, strict=True))  # one stage of every group
+        turns = list(zip(*self._states(state), strict=True))  # one stage of every group
         taps = [part.depthwise.weight for part in self.convs if not isinstance(part, Conv)]
         place = 1 if isinstance(self.convs[0], InsideConv) else 0  # the stage before which the taps come
         if place == len(turns):  # formed: the kernel holds them
@@ -105,13 +139,11 @@ class GroupedConv(Layer):
         geometry = pointwise if taps else self.geometry
         for number, turn in enumerate(turns):
             if taps and number == place:
-                x = self.geometry.convolve(x, torch.cat(taps), groups=sum(map(len, taps)))
+                yield _Turn(self.geometry, torch.cat(taps), None, sum(map(len, taps)))
             weight = torch.cat([stage.weight for stage in turn if isinstance(stage, Product)])
             kernel = weight.reshape(len(weight), -1, *geometry.kernel)
-            bias = self.bias if number == len(turns) - 1 else None
-            x = geometry.convolve(x, kernel, bias, groups=self.groups)
+            yield _Turn(geometry, kernel, self.bias if number == len(turns) - 1 else None, self.groups)
             geometry = pointwise
-        return x
 
     def merged(self) -> DenseConv:
         """One dense grouped convolution."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,21 +18,62 @@ from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, Order
 from understudy.transforms.stages import State
 
-# Where a parameter lies, how often it was written to, and its first values: writing through `.data`, as
-# averages of weights are often kept, counts no version.
-Mark = tuple[object, ...]
 Steps = tuple[Callable[[Tensor], Tensor], ...]
 _SHAPES = 32  # of inputs, whose steps are kept at a time
 
 
-class _Record:
-    """What was made from parameters that had these marks."""
+class _Mark(NamedTuple):
+    """What a tensor was when something was made from it.
 
-    def __init__(self, marks: list[Mark], sources: list[Tensor]) -> None:
-        self.marks = marks
+    Its first values are looked at too: writing through `.data`, as averages of weights are often kept, counts
+    no version.
+    """
+
+    address: int
+    version: int
+    dtype: torch.dtype
+    shape: torch.Size
+    window: ctypes.Array[ctypes.c_char] | None  # onto the first bytes of its memory
+    first: bytes
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Mark:
+        """A tensor as it is now; its memory must outlive the mark."""
+        address, window = tensor.data_ptr(), None
+        if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.nbytes:
+            window = (ctypes.c_char * min(16, tensor.nbytes)).from_address(address)
+        first = b"" if window is None else window.raw
+        return cls(address, tensor._version, tensor.dtype, tensor.shape, window, first)
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Whether nothing about the tensor changed."""
+        return (
+            tensor.data_ptr() == self.address
+            and tensor._version == self.version
+            and (self.window is None or self.window.raw == self.first)
+            and tensor.shape == self.shape
+            and tensor.dtype == self.dtype
+        )
+
+
+class _Record:
+    """What was made from tensors that had these marks, after so many steps of optimisers."""
+
+    def __init__(self, sources: list[Tensor]) -> None:
         self.memory = [tensor.detach() for tensor in sources]  # held: no other tensor comes to lie there
+        self.marks = [_Mark.of(tensor) for tensor in sources]
+        self.optimised = _OPTIMISED[0]
         self.states: dict[tuple[str, torch.dtype | None], State] = {}
         self.steps: dict[torch.Size, Steps | None] = {}
+
+    def fits(self, sources: list[Tensor]) -> bool:
+        """Whether it was made from these tensors as they are now."""
+        if self.optimised != _OPTIMISED[0] or len(sources) != len(self.marks):
+            return False
+        for mark, tensor in zip(self.marks, sources, strict=True):  # noqa: SIM110  (a generator takes longer)
+            if not mark.fits(tensor):
+                return False
+        return True
 
 
 class Kept:
@@ -61,7 +102,7 @@ class Kept:
         """The prepared state of an order: the kept one, as long as nothing it follows from changed."""
         if order.per_call == 0 and order.name != FORMED:  # its stages are the parameters themselves
             return transform.prepare(order.name)
-        if not _may_keep(sources):
+        if not may_keep(sources):
             return transform.prepare(order.name)
         record = self._now(sources)
         device = sources[0].device.type
@@ -75,7 +116,7 @@ class Kept:
         self, sources: list[Tensor], shape: torch.Size, make: Callable[[], Steps | None]
     ) -> Steps | None:
         """What a call on an input of this shape does, function by function; None: nothing so plain."""
-        if not _may_keep(sources) or torch.is_autocast_enabled(sources[0].device.type):
+        if not may_keep(sources) or torch.is_autocast_enabled(sources[0].device.type):
             return None
         record = self._now(sources)
         try:
@@ -88,10 +129,9 @@ class Kept:
 
     def _now(self, sources: list[Tensor]) -> _Record:
         """The record, a new one if any of what it was made from is another tensor, or another value."""
-        marks: list[Mark] = [(_OPTIMISED[0],), *(_mark(tensor) for tensor in sources)]
         record = self._record
-        if record is None or record.marks != marks:
-            record = self._record = _Record(marks, sources)
+        if record is None or not record.fits(sources):
+            record = self._record = _Record(sources)
         return record
 
 
@@ -106,7 +146,7 @@ def _count(*_: object) -> None:
 register_optimizer_step_post_hook(_count)
 
 
-def _may_keep(sources: list[Tensor]) -> bool:
+def may_keep(sources: list[Tensor]) -> bool:
     """Not where tensors are not what they seem: in graphs that are captured, traced or transformed."""
     if torch.compiler.is_compiling():  # first: a compiler need not look at what follows
         return False
@@ -120,9 +160,12 @@ def _may_keep(sources: list[Tensor]) -> bool:
     return torch._C._functorch.peek_interpreter_stack() is None
 
 
-def _mark(tensor: Tensor) -> Mark:
-    address = tensor.data_ptr()
-    first = b""
-    if tensor.device.type == "cpu" and tensor.is_contiguous():
-        first = ctypes.string_at(address, min(16, tensor.nbytes))  # a tenth of what indexing takes
-    return address, tensor._version, tensor.dtype, tensor.shape, first
+def held_by(transform: Transform) -> list[Tensor]:
+    """Its parameters and buffers; looked up plainly, since every call of a layer asks."""
+    modules = transform.modules() if transform._modules else (transform,)
+    return [
+        tensor
+        for module in modules
+        for tensor in (*module._parameters.values(), *module._buffers.values())
+        if tensor is not None
+    ]

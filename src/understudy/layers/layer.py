@@ -16,10 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 from understudy._util.guard import the_network
 from understudy.transforms import Transform
+from understudy.transforms.orders import Order
 from understudy.transforms.stages import State
 
 from .execution import DEFAULT, Execution
-from .kept import Kept, Steps
+from .kept import Kept, Steps, held_by, may_keep
+from .plain import Lowered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,6 +36,7 @@ class Layer(nn.Module, abc.ABC):
     transform: Transform
     bias: Tensor | None
     area: int = 1  # taps of the patches that the transform meets
+    has_rows: bool = False  # whether the vectors it meets lie in rows
     _execution: Execution = DEFAULT
 
     def __init__(self) -> None:
@@ -95,11 +98,18 @@ class Layer(nn.Module, abc.ABC):
 
     def prepare(self, positions: int) -> State:
         """What a call on so many vectors does before it looks at its input: in inference, once for all."""
-        inference = not (self.training or torch.is_grad_enabled())
-        order = self.execution.choose(self.transform, positions, self.area, inference=inference)
-        if not inference:
+        if self.training or torch.is_grad_enabled():
+            order = self.execution.choose(self.transform, positions, self.area)
             return self.transform.prepare(order.name)
-        return self._kept.state(self._sources(), self.transform, order)
+        sources = self._sources()
+        order = self.order_in_inference(positions, kept=may_keep(sources))
+        return self._kept.state(sources, self.transform, order)
+
+    def order_in_inference(self, positions: int, *, kept: bool = True) -> Order:
+        """The order of a call in evaluation without gradients, where its state can be kept or not."""
+        return self.execution.choose(
+            self.transform, positions, self.area, inference=True, kept=kept, rows=self.has_rows
+        )
 
     def steps(self, state: State) -> Steps | None:  # noqa: ARG002
         """A prepared call as plain functions of its input in turn, where it is that; they may be kept."""
@@ -109,8 +119,11 @@ class Layer(nn.Module, abc.ABC):
         """All that what is kept follows from."""
         if "_is_replica" in vars(self):  # of nn.DataParallel: it shares what is kept with its like elsewhere
             return []
-        tensors = [*self.transform.parameters(), *self.transform.buffers()]
-        return tensors if self.bias is None else [*tensors, self.bias]
+        found = held_by(self.transform)
+        bias = self.bias
+        if bias is not None:
+            found.append(bias)
+        return found
 
     def _prepare_and_run(self, x: Tensor) -> Tensor:
         return self.run(self.prepare(self.positions(x)), x)
@@ -168,9 +181,14 @@ def stand_ins(model: nn.Module) -> Iterator[tuple[str, Layer]]:
             yield path, module
 
 
+def is_student(model: nn.Module) -> bool:
+    """Whether a network holds stand-ins, lowered ones among them."""
+    return any(isinstance(module, Layer | Lowered) for module in model.modules())
+
+
 def check_plain(model: nn.Module) -> None:
     """Raise a ValueError where a network holds stand-ins already."""
-    if any(True for _ in stand_ins(model)):
+    if is_student(model):
         raise ValueError(f"{type(model).__name__} holds stand-ins already: us.merge gives plain layers first")
 
 

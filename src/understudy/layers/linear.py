@@ -19,6 +19,8 @@ from .layer import Layer, fill_
 class Linear(Layer):
     """y = W x + bias; where it stands in for a look-alike of nn.Linear, `shell` is what that was."""
 
+    has_rows = True
+
     def __init__(self, transform: Transform, bias: Tensor | None = None, shell: Shell | None = None) -> None:
         super().__init__()
         self.transform = transform

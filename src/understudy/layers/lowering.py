@@ -18,7 +18,7 @@ from torch.nn.utils import skip_init
 
 from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, MANY_BITS, Order
-from understudy.transforms.stages import Blocks, Permute, Product, Stage
+from understudy.transforms.stages import Blocks, Follow, Permute, Product, Stage, is_plain
 
 from .conv import Conv
 from .execution import AUTO, Execution
@@ -26,36 +26,14 @@ from .geometry import Geometry
 from .grouped import GroupedConv
 from .inside import InsideConv
 from .layer import Layer
-from .plain import BlockLinear, Joined, Middle, Reorder, Shifted, Slices
+from .linear import Linear
+from .plain import BlockLinear, Following, Joined, Lowered, Middle, Reorder, Shifted, Slices
 from .separable import SeparableConv
 
 # Mult-adds in the time that a value takes from one stage to the next, and from or to one that sees channels
 # in slices; measured in ONNX Runtime and eager, on one core.
 _MOVE, _MOVE_SLICES = 24, 120
 _CODE = 1 << 40  # above every number of entries; its multiples and squares are exact in float64
-
-
-class Lowered(nn.Sequential):
-    """Plain modules in turn that together are one stand-in."""
-
-    in_features: int | None = None  # of a linear layer
-
-    @property
-    def weight(self) -> Tensor:
-        """The matrix of a linear layer, formed for modules that read it instead of calling the layer."""
-        if self.in_features is None:
-            raise AttributeError("a lowered convolution has no weight of its own")
-        first = next(self.parameters())
-        x = torch.eye(self.in_features, device=first.device, dtype=first.dtype)
-        for part in self:
-            x = x if isinstance(part, Shifted) else part(x)
-        return x.T
-
-    @property
-    def bias(self) -> Tensor | None:
-        """The bias of a linear layer."""
-        last = self[-1]
-        return last.bias if isinstance(last, Shifted) else None
 
 
 class Held(NamedTuple):
@@ -71,19 +49,52 @@ def lowered(layer: Layer) -> nn.Module:
         depthwise = copy.deepcopy(layer.depthwise)
         pointwise = lowered(layer.pointwise)
         return Lowered(depthwise, *(pointwise if isinstance(pointwise, Lowered) else [pointwise]))
-    if isinstance(layer, GroupedConv):  # its groups join to grouped convolutions in their own call
-        return copy.deepcopy(layer)
+    if isinstance(layer, GroupedConv):
+        return _grouped(layer)
     if isinstance(layer, InsideConv) and layer.execution.in_inference != FORMED:
         return _inside(layer)
     order = _order_of(layer)
     held = held_stages(layer.transform, order.name) if order in _candidates(layer) else None
     if held is None:
-        kept = copy.deepcopy(layer)
-        kept.execution = Execution(order=order.name, recompute=False)
-        return kept
+        return _as_layer(layer, order.name)
     if isinstance(layer, Conv):
         return _convolutions(layer, held)
     return _linears(layer, held)
+
+
+def _as_layer(layer: Layer, order: str) -> Layer:
+    """What makes its stages of its parameters in the graph."""
+    kept = copy.deepcopy(layer)
+    kept.execution = Execution(order=order, recompute=False)
+    return kept
+
+
+def _grouped(layer: GroupedConv) -> nn.Module:
+    """Plain stages of all groups as grouped convolutions; what is not plain is formed, group by group."""
+    first = layer.convs[0]
+    part = first.pointwise if isinstance(first, SeparableConv) else first
+    order = _order_of(part)
+    groups = [held_stages(transform, order.name) or [] for transform in layer.transforms]
+    held = [item for group in groups for item in group]
+    if not held or order not in _candidates(part) or not all(is_plain(item.stage) for item in held):
+        return _as_layer(layer, FORMED)
+    parts: list[nn.Module] = []
+    taps = [one.depthwise.weight for one in layer.convs if isinstance(one, SeparableConv)]
+    if taps:
+        parts.append(_conv(layer.geometry, _cat(taps).flatten(1), layer.in_channels, None))
+    turns = list(zip(*groups, strict=True))  # one stage of every group
+    for number, turn in enumerate(turns):
+        weights = [item.parameter for item in turn if item.parameter is not None]
+        geometry = Geometry.pointwise(layer.geometry.dims) if parts else layer.geometry
+        bias = layer.bias if number == len(turns) - 1 else None
+        parts.append(_conv(geometry, _cat(weights), layer.groups, bias))
+    return Lowered(*parts).train(layer.training)
+
+
+def _cat(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors one below the other; trained if any of them is."""
+    joined = torch.cat([tensor.detach() for tensor in tensors])
+    return joined.requires_grad_(any(tensor.requires_grad for tensor in tensors))
 
 
 def _order_of(layer: Layer) -> Order:
@@ -117,6 +128,9 @@ def _moving(transform: Transform, order: Order) -> int:
                 width = width // stage.weight.shape[1] * stage.weight.shape[0]
             elif isinstance(stage, Blocks):
                 width = math.prod(stage.weight.shape[:2])
+            elif isinstance(stage, Follow):
+                width += len(stage.weight)
+                work += 2 * width * _MOVE  # joined, and put in their places
             elif not isinstance(stage, Permute):
                 return 1 << MANY_BITS  # a stage of its own kind, such as a Fourier transform
             was_sliced = sliced
@@ -147,7 +161,7 @@ def held_stages(transform: Transform, order: str) -> list[Held] | None:
             if isinstance(stage, Permute):
                 held.append(Held(stage, None))
                 continue
-            if not isinstance(stage, Product | Blocks):
+            if not isinstance(stage, Product | Blocks | Follow):
                 return None
             numbers = stage.weight.flatten()
             source = _source(numbers, starts, parameters)
@@ -183,6 +197,9 @@ def _convolutions(layer: Conv, held: list[Held]) -> nn.Module:
             parts.append(Reorder(stage, 1))
             continue
         assert parameter is not None
+        if isinstance(stage, Follow):
+            parts.append(Following(_conv(geometry, parameter, 1, None), stage.places, 1))
+            continue
         assert isinstance(stage, Product | Blocks)
         whole = isinstance(stage, Blocks) or (stage.left == stage.right == 1)
         bias = layer.bias if last and whole else None
@@ -206,7 +223,7 @@ def _inside(layer: InsideConv) -> nn.Module:
     return Lowered(first, copy.deepcopy(layer.depthwise), *others).train(layer.training)
 
 
-def _conv(geometry: Geometry, parameter: nn.Parameter, groups: int, bias: Tensor | None) -> nn.Module:
+def _conv(geometry: Geometry, parameter: Tensor, groups: int, bias: Tensor | None) -> nn.Module:
     rows, columns = math.prod(parameter.shape[:-1]), parameter.shape[-1] // geometry.area
     conv = geometry.dense(
         columns * groups, rows, bias=bias is not None, groups=groups, device=torch.device("meta")
@@ -226,6 +243,10 @@ def _linears(layer: Layer, held: list[Held]) -> nn.Module:
         elif isinstance(stage, Blocks):
             assert parameter is not None
             parts.append(BlockLinear(parameter))
+        elif isinstance(stage, Follow):
+            assert parameter is not None
+            (inner,) = _products(Product(parameter), parameter)
+            parts.append(Following(inner, stage.places, -1))
         else:
             assert parameter is not None
             assert isinstance(stage, Product)
@@ -253,4 +274,5 @@ def _together(layer: Layer, parts: list[nn.Module], dims: int) -> nn.Module:
         parts.append(Shifted(bias, dims))
     together = Lowered(*parts).train(layer.training)
     together.in_features = None if dims else layer.transform.in_features
+    together.shell = layer.shell if isinstance(layer, Linear) else None
     return together

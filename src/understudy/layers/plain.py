@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from understudy.transforms.stages import Permute
 
+from .dense import Shell
+
 
 class Slices(nn.Module):
     """Images of slices of the channels: (batch, left·width·right, h, …) → (batch·left, width, right·h, …)."""
@@ -85,6 +87,21 @@ class BlockLinear(nn.Module):
         return f"blocks={tuple(self.weight.shape)}"
 
 
+class Following(nn.Module):
+    """Channels, those that follow from them, and all put in their places."""
+
+    places: Tensor
+
+    def __init__(self, inner: nn.Module, places: Tensor, dim: int) -> None:
+        super().__init__()
+        self.inner, self.dim = inner, dim
+        self.register_buffer("places", places)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[x; inner(x)] in another order."""
+        return torch.cat([x, self.inner(x)], self.dim).index_select(self.dim, self.places)
+
+
 class Shifted(nn.Module):
     """A bias on the last axis, or on the channels of images."""
 
@@ -95,3 +112,27 @@ class Shifted(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x + bias."""
         return x + self.bias.reshape(-1, *(1 for _ in range(self.dims)))
+
+
+class Lowered(nn.Sequential):
+    """Plain modules in turn that together are one stand-in."""
+
+    in_features: int | None = None  # of a linear layer
+    shell: Shell | None = None  # of one that stands in for a look-alike of nn.Linear
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix of a linear layer, formed for modules that read it instead of calling the layer."""
+        if self.in_features is None:
+            raise AttributeError("a lowered convolution has no weight of its own")
+        first = next(self.parameters())
+        x = torch.eye(self.in_features, device=first.device, dtype=first.dtype)
+        for part in self:
+            x = x if isinstance(part, Shifted) else part(x)
+        return x.T if self.shell is None else self.shell.stored(x.T)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias of a linear layer."""
+        last = self[-1]
+        return last.bias if isinstance(last, Shifted) else None

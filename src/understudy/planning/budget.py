@@ -7,9 +7,16 @@ from typing import Literal, get_args
 
 from understudy._util.quantities import format_count, parse_count, parse_share
 
-Metric = Literal["params", "mult_adds", "bytes", "ratio", "scale", "knob"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
-UNITS = {"params": "parameters", "mult_adds": "mult-adds", "bytes": "bytes"}
+Metric = Literal["params", "mult_adds", "bytes", "ratio", "scale", "knob", "latency", "milliseconds"]
+METRICS: tuple[Metric, ...] = ("params", "mult_adds", "bytes", "ratio", "scale", "knob")
+UNITS = {
+    "params": "parameters",
+    "mult_adds": "mult-adds",
+    "bytes": "bytes",
+    "nanoseconds": "nanoseconds, modelled",
+}
+_COUNTS = ("params", "mult_adds", "bytes")
+_TIMES = {"ms": 1.0, "us": 1e-3, "µs": 1e-3, "s": 1e3}  # of a millisecond; "s" last: the others end in it
 
 
 class BudgetError(ValueError):
@@ -24,16 +31,18 @@ class BudgetError(ValueError):
 class Budget:
     """At most so many `params`, `mult_adds` or `bytes`, a `ratio` of the parameters, one `scale` or `knob`.
 
-    Bytes are those of the file that `save` writes. Amounts may be given as people write them, "17.6M", "1MB"
-    or "30%"; they are kept as numbers.
+    Bytes are those of the file that `save` writes. Of modelled time it is a share, `latency`, of what the
+    network takes as it is, or `milliseconds`. Amounts may be given as people write them, "17.6M", "1MB",
+    "30%" or, for a latency, "5ms"; they are kept as numbers.
     """
 
     metric: Metric
     amount: int | float
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise ValueError(f"no metric {self.metric!r}; a budget is one of {', '.join(METRICS)}")
+        legal = get_args(Metric)
+        if self.metric not in legal:
+            raise ValueError(f"no metric {self.metric!r}; a budget is one of {', '.join(legal)}")
         object.__setattr__(self, "amount", _amount(self.metric, self.amount))
 
     @classmethod
@@ -46,6 +55,7 @@ class Budget:
         ratio: float | str | None = None,
         scale: float | str | None = None,
         knob: int | str | None = None,
+        latency: float | str | None = None,
     ) -> Budget:
         """The one of these that is given; a ValueError if it is none or several."""
         given = {
@@ -55,18 +65,29 @@ class Budget:
             "ratio": ratio,
             "scale": scale,
             "knob": knob,
+            "latency": latency,
         }
-        named = [name for name in METRICS if given[name] is not None]
+        named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             got = " and ".join(named) or "none"
-            raise ValueError(f"give exactly one of {', '.join(METRICS[:-1])} and {METRICS[-1]}; got {got}")
-        return cls(named[0], given[named[0]])  # type: ignore[arg-type]  # checked by __post_init__
+            *others, last = given
+            raise ValueError(f"give exactly one of {', '.join(others)} and {last}; got {got}")
+        metric, amount = named[0], given[named[0]]
+        if metric == "latency" and isinstance(amount, str):
+            for unit, size in _TIMES.items():
+                if amount.rstrip().endswith(unit):
+                    return cls("milliseconds", size * parse_share("latency", amount.rstrip()[: -len(unit)]))
+        return cls(metric, amount)  # type: ignore[arg-type]  # checked by __post_init__
 
     def __str__(self) -> str:
-        if self.metric in UNITS:
+        if self.metric in _COUNTS:
             return f"at most {self.amount:,} {UNITS[self.metric]}"
         if self.metric == "ratio":
             return f"at most {100 * self.amount:.4g} % of the parameters"
+        if self.metric == "latency":
+            return f"at most {100 * self.amount:.4g} % of the time"
+        if self.metric == "milliseconds":
+            return f"at most {self.amount:g} ms"
         return f"{self.metric} {self.amount:g}"
 
     @property
@@ -74,7 +95,7 @@ class Budget:
         """In few characters: `1.2M`, `0.53G mult-adds`, `4M bytes`, `30%`, `scale 0.4`, `knob 8`."""
         if self.metric == "params":
             return short_count(int(self.amount))
-        if self.metric in UNITS:
+        if self.metric in _COUNTS:
             return f"{short_count(int(self.amount))} {UNITS[self.metric]}"
         return f"{100 * self.amount:.4g}%" if self.metric == "ratio" else str(self)
 
@@ -89,14 +110,20 @@ def short_count(count: int) -> str:
 
 def _amount(metric: Metric, amount: int | float | str) -> int | float:
     """The amount as a number, or a ValueError that says what is legal."""
-    if metric in UNITS:
+    if metric in _COUNTS:
         is_text_of_bytes = metric == "bytes" and isinstance(amount, str)
         return parse_count(str(amount).rstrip().removesuffix("B") if is_text_of_bytes else amount)
-    if metric == "ratio":
-        share = parse_share("ratio", amount)
+    if metric in ("ratio", "latency"):
+        share = parse_share(metric, amount)
         if not 0 < share <= 1:
-            raise ValueError(f"ratio {amount!r} is not in 0..1: it is a share of the network's parameters")
+            means = {"ratio": "parameters", "latency": 'time; "5ms" is a time by itself'}[metric]
+            raise ValueError(f"{metric} {amount!r} is not in 0..1: it is a share of the network's {means}")
         return share
+    if metric == "milliseconds":
+        time = parse_share("milliseconds", amount)
+        if not time > 0:
+            raise ValueError(f"{amount!r} milliseconds is not above 0")
+        return time
     if metric == "scale":
         scale = parse_share("scale", amount)
         if not 0 <= scale <= 1:

@@ -52,6 +52,11 @@ class PlannedLayer(Replacement):
     note: str
 
     @property
+    def matrix_shape(self) -> tuple[int, int]:
+        """in × out of the structured matrix, of one group."""
+        return self.matrix_in_features, self.out_features // self.groups
+
+    @property
     def setting(self) -> str:
         """`rank 8`, or `dense`."""
         return (

@@ -31,11 +31,13 @@ def plan(
     ratio: float | str | None = None,
     scale: float | str | None = None,
     knob: int | str | None = None,
+    latency: float | str | None = None,
     example: Example | None = None,
     include: Include | None = None,
     exclude: Sequence[str] | None = None,
     spatial: Spatial = "auto",
     seed: int = 0,
+    multiple: int = 1,
     options: Mapping[str, str] | None = None,
     meta: bool = True,
     calibration: Worth | None = None,
@@ -58,7 +60,9 @@ def plan(
     `ratio` of its parameters (0.1 or "10%"), a shared normalised `scale` in 0..1, or the `knob` itself. It is
     a ceiling: never exceeded, met as closely as one knob a layer allows, from the cheapest student up to the
     dense network. One below the cheapest student raises BudgetError. A layer that structure would save less
-    than 5 % of stays dense.
+    than 5 % of stays dense. `latency` is a budget of time in inference, a share of what the layers take now
+    (0.5) or a time ("5ms"), modelled from calls, mult-adds and values moved. A plan whose stand-ins will be
+    slower than what they stand for says so in its remarks.
 
     A k×k convolution becomes a depthwise one and a structured pointwise one (`spatial="separable"`, as
     published, for students that will be trained), a depthwise one between the two factors of a structured
@@ -67,8 +71,10 @@ def plan(
     makes them separable where that can use the whole budget, and unfolds them where it cannot. Separable and
     inside, layers share the published normalised knob, others one share of their dense cost.
 
-    `example` is an input or its shape, needed to count mult-adds; `include` and `exclude` are as for `sites`,
-    whose result may stand for the model. `options` are the transform's own, such as
+    With `multiple=8` ranks above eight are multiples of eight, which kernels run best.
+
+    `example` is an input or its shape, needed to count mult-adds and for time; `include` and `exclude` are as
+    for `sites`, whose result may stand for the model. `options` are the transform's own, such as
     `{"indexing": "independent"}`. `seed` decides what is drawn: fresh weights and fixed random indices, for
     every layer its own. `meta=False` runs the example on a real copy of the network instead of one without
     weights, for networks that look at values. A `request` says all of this in one record instead.
@@ -78,17 +84,30 @@ def plan(
     """
     if request is None:
         budget = Budget.of(
-            params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio, scale=scale, knob=knob
+            params=params,
+            mult_adds=mult_adds,
+            bytes=bytes,
+            ratio=ratio,
+            scale=scale,
+            knob=knob,
+            latency=latency,
         )
         if transform is None:
             raise ValueError("name a transform, such as plan(model, 'low_rank', ratio=0.5)")
         patterns = () if include is None or callable(include) else include
         request = Request.of(
-            transform, budget, spatial=spatial, include=patterns, exclude=exclude, options=options, seed=seed
+            transform,
+            budget,
+            spatial=spatial,
+            include=patterns,
+            exclude=exclude,
+            options=options,
+            seed=seed,
+            multiple=multiple,
         )
     elif transform is not None or any(
         value is not None
-        for value in (params, mult_adds, bytes, ratio, scale, knob, include, exclude, options)
+        for value in (params, mult_adds, bytes, ratio, scale, knob, latency, include, exclude, options)
     ):
         raise ValueError("a request says everything: give it alone, or what it is made of")
     survey = _survey(model, example, request, include if callable(include) else None, meta=meta)

@@ -13,10 +13,12 @@ from understudy.transforms.dense import Dense
 from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import Waist
 
+from .pacing import site_nanoseconds, stand_in_nanoseconds
 from .plan import PlannedLayer
 from .sites import Site
-from .spend import Ladder, highest_within
+from .spend import Ladder, highest_within, rising_along
 
+_TIMED_KNOBS = 48
 _MANY_KNOBS = 4096  # a family with more has one order, whose cost rises
 LEAST_SAVING = 0.05  # a stand-in that saves less of what it stands for is not worth its loss
 
@@ -30,6 +32,7 @@ class Pricing:
     way: Way
     seed: int
     options: dict[str, str]
+    multiple: int = 1  # of which ranks above it are multiples
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,9 +87,11 @@ class Pricing:
         return self.site.groups * (coming * waist.before + going * waist.after) + going * self.taps(knob)
 
     def cost(self, metric: str, knob: int) -> int:
-        """Parameters, bytes or mult-adds of the stand-in."""
+        """Parameters, bytes, mult-adds or nanoseconds of the stand-in."""
         if metric == "mult_adds":
             return self.mult_adds(knob)
+        if metric == "nanoseconds":
+            return stand_in_nanoseconds(self.site, self.transform, self.way, self.shape, knob)
         return self.params(knob) if metric == "params" else self.bytes(knob)
 
     def bytes(self, knob: int) -> int:
@@ -95,9 +100,11 @@ class Pricing:
         return self.params(knob) * self.site.item_bytes + index
 
     def dense_cost(self, metric: str) -> int:
-        """Parameters, bytes or mult-adds of the layer as it is."""
+        """Parameters, bytes, mult-adds or nanoseconds of the layer as it is."""
         if metric == "mult_adds":
             return self.site.mult_adds or 0
+        if metric == "nanoseconds":
+            return site_nanoseconds(self.site)
         return self.site.params * (self.site.item_bytes if metric == "bytes" else 1)
 
     def form_mult_adds(self) -> int:
@@ -111,14 +118,14 @@ class Pricing:
     def rising(self, metric: str) -> Sequence[int]:
         """The knobs in whose order the cost never falls: one that costs more than a later one is left out."""
         knobs = self.transform.knobs(*self.shape)
+        if metric == "nanoseconds":
+            step = -(-len(knobs) // _TIMED_KNOBS)  # each is looked at stage by stage
+            knobs = knobs[::-step][::-1]
+            return rising_along(knobs, lambda knob: self.cost(metric, knob))
         rises = self.transform.mult_adds_rise and self.way != "unfolded"  # patches rule orders out
         if metric != "mult_adds" or rises or len(knobs) > _MANY_KNOBS:
             return knobs
-        kept: list[int] = []
-        for knob in reversed(knobs):
-            if not kept or self.mult_adds(knob) <= self.mult_adds(kept[-1]):
-                kept.append(knob)
-        return kept[::-1]
+        return rising_along(knobs, self.mult_adds)
 
     def worthwhile(self, metric: str) -> Sequence[int]:
         """The knobs that are worth their price, cheapest first.
@@ -126,6 +133,8 @@ class Pricing:
         A stand-in saves some of the layer, and costs no more than the dense matrix in the same way would.
         """
         knobs = self.rising(metric)
+        if self.multiple > 1:
+            knobs = [knob for knob in knobs if self.rounded(knob) == knob]
         kept = 1 - LEAST_SAVING
         limits = [highest_within(knobs, self.params, kept * self.site.params)]
         if self.transform is not Dense and self.way != "inside":  # which are the dense matrix, and no matrix
@@ -135,9 +144,16 @@ class Pricing:
         if metric == "mult_adds":
             most = min(kept * self.dense_cost(metric), self.form_mult_adds())
             limits.append(highest_within(knobs, self.mult_adds, most))
-        if metric == "bytes":
-            limits.append(highest_within(knobs, self.bytes, kept * self.dense_cost(metric)))
+        if metric in ("bytes", "nanoseconds"):
+            most = kept * self.dense_cost(metric)
+            limits.append(highest_within(knobs, lambda knob: self.cost(metric, knob), most))
         return knobs[: min(limits) + 1]
+
+    def rounded(self, knob: int) -> int:
+        """A rank brought down to a multiple of what is asked for, unless it is below that."""
+        if not self.transform.has_rank or knob < self.multiple:
+            return knob
+        return knob - knob % self.multiple
 
     def affordable(self) -> int:
         """How many of the knobs, from the cheapest on, have no more parameters than the dense layer."""

@@ -37,8 +37,11 @@ class Request:
     exclude: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()  # of the transforms that have them
     seed: int = 0
+    multiple: int = 1  # of which ranks above it are multiples
 
     def __post_init__(self) -> None:
+        if isinstance(self.multiple, bool) or not isinstance(self.multiple, int) or self.multiple < 1:
+            raise ValueError(f"multiple {self.multiple!r} is not a whole number of at least 1")
         if self.spatial not in get_args(Spatial):
             raise ValueError(f"spatial {self.spatial!r} is not one of {', '.join(get_args(Spatial))}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
@@ -58,6 +61,7 @@ class Request:
         exclude: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
         seed: int = 0,
+        multiple: int = 1,
     ) -> Request:
         """A request from what people write: a name or a class, or patterns with one each."""
         return cls(
@@ -68,6 +72,7 @@ class Request:
             exclude=_patterns("exclude", exclude),
             options=tuple(sorted((options or {}).items())),
             seed=seed,
+            multiple=multiple,
         )
 
     @property
@@ -122,6 +127,7 @@ class Request:
             "exclude": list(self.exclude),
             "options": dict(self.options),
             "seed": self.seed,
+            **({} if self.multiple == 1 else {"multiple": self.multiple}),
         }
 
     @classmethod
@@ -142,6 +148,7 @@ class Request:
             exclude=held.exclude,
             options=held.options,
             seed=held.seed,
+            multiple=held.multiple,
         )
 
 
@@ -164,6 +171,7 @@ class _Written:
     exclude: tuple[str, ...]
     options: Mapping[str, str]
     seed: int
+    multiple: int = 1
 
 
 def assigned(transform: TransformChoice | None) -> tuple[tuple[str, str], ...]:

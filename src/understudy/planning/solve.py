@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from understudy._util.quantities import format_count
 from understudy.layers.replacement import Way
-from understudy.transforms import Transform
+from understudy.transforms import Transform, get_transform
 from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import TwoFactors
 
 from .budget import UNITS, BudgetError
+from .pacing import network_nanoseconds, pace_remark, site_nanoseconds
 from .plan import Plan, PlannedLayer
 from .pricing import Pricing, dense_notes, left_alone
 from .request import AUTO, EVERYWHERE, Request, Spatial, candidates
@@ -53,6 +54,10 @@ class Planner:
             return self.at_scale(budget.amount)
         if budget.metric in ("mult_adds", "bytes"):
             return self.within(budget.metric, int(budget.amount))
+        if budget.metric == "latency":
+            return self.within("nanoseconds", int(budget.amount * network_nanoseconds(self.survey)))
+        if budget.metric == "milliseconds":
+            return self.within("nanoseconds", int(1e6 * budget.amount))
         amount = budget.amount if budget.metric == "params" else budget.amount * self.survey.params
         return self.within("params", int(amount))
 
@@ -64,6 +69,8 @@ class Planner:
             header = sum(_LAYER_HEADER + 4 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.chosen)
             header += sum(2 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.items)
             return self.survey.bytes + header + _FILE_HEADER
+        if metric == "nanoseconds":
+            return network_nanoseconds(self.survey)
         if self.survey.mult_adds is None:
             raise ValueError("a budget of mult-adds needs an example input: plan(..., example=x)")
         return self.survey.mult_adds
@@ -101,7 +108,8 @@ class Planner:
                 with_two_factors(transform)
             except ValueError as error:
                 raise ValueError(f"{site.path}: {error}") from error
-        return Pricing(site, transform, way, self.request.seed, self.request.options_of(transform))
+        request = self.request
+        return Pricing(site, transform, way, request.seed, request.options_of(transform), request.multiple)
 
     def candidates(self) -> dict[str, list[Pricing]]:
         """All ways to price the sites that a pattern names: every family and way for those left to choose."""
@@ -206,6 +214,8 @@ class Planner:
         def cost(site: Site) -> int:
             if metric == "mult_adds":
                 return site.mult_adds or 0
+            if metric == "nanoseconds":
+                return site_nanoseconds(site) if site.positions else 0
             return site.params * (site.item_bytes if metric == "bytes" else 1)
 
         kept = [(cost(site), site) for site in self.survey.items if site.skip]
@@ -228,7 +238,7 @@ class Planner:
                 knobs[path], notes[path] = None, f"stays dense: {pricing.why_dense()}"
                 continue
             wanted = legal.index(pricing.transform.knob_at(*pricing.shape, scale))
-            chosen = legal[min(wanted, most - 1)]
+            chosen = pricing.rounded(legal[min(wanted, most - 1)])
             knobs[path], notes[path] = chosen, pricing.warning(chosen)
         return self.assemble(pricings, knobs, notes, [])
 
@@ -285,5 +295,17 @@ class Planner:
             ideal_mult_adds=whole(lambda layer: layer.ideal_mult_adds),
             matrix_mult_adds=whole(lambda layer: layer.matrix_mult_adds),
             layers=tuple(layers),
-            remarks=tuple(remarks),
+            remarks=(*remarks, *filter(None, (self._rounded(layers), pace_remark(self.survey, layers)))),
         )
+
+    def _rounded(self, layers: Sequence[PlannedLayer]) -> str:
+        """That ranks are multiples, and how many are not since they are smaller."""
+        multiple = self.request.multiple
+        if multiple == 1:
+            return ""
+        ranks = [
+            layer.spec.knob for layer in layers if layer.spec and get_transform(layer.spec.transform).has_rank
+        ]
+        others = sum(rank % multiple > 0 for rank in ranks)
+        told = f"; {others} of {len(ranks)} are below it" if others else ""
+        return f"ranks above {multiple} are multiples of {multiple}{told}"

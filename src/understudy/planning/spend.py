@@ -43,6 +43,15 @@ def highest_within(knobs: Sequence[int], cost: Callable[[int], int], limit: floa
     return low
 
 
+def rising_along(knobs: Sequence[int], cost: Callable[[int], int]) -> list[int]:
+    """The knobs in whose order the cost never falls: one that costs more than a later one is left out."""
+    kept: list[int] = []
+    for knob in reversed(knobs):
+        if not kept or cost(knob) <= cost(kept[-1]):
+            kept.append(knob)
+    return kept[::-1]
+
+
 def lowest_cost(ladders: Sequence[Ladder], fixed: int) -> int:
     """The cost of the cheapest student."""
     return fixed + sum(ladder.cost_at(0) for ladder in ladders)

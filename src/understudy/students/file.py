@@ -18,6 +18,7 @@ from understudy._util.records import RecordError, clipped, from_plain, to_plain
 from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
 from understudy.layers.opening import opened
+from understudy.layers.plain import Lowered
 from understudy.layers.replacement import Replacement
 from understudy.transforms.hashed import Hashed
 
@@ -58,6 +59,11 @@ def save(model: nn.Module, path: str | Path) -> None:
     >>> model = us.create_model("wrn_10_1")
     >>> us.save(us.substitute(model, us.plan(model, "hashed", ratio=0.2)), "student.safetensors")
     """
+    if any(isinstance(module, Lowered) for module in model.modules()):
+        raise ValueError(
+            f"{type(model).__name__} holds stand-ins that were lowered, which no file can name: save the "
+            "student that us.lower was given"
+        )
     tensors, header = _contents(the_network(model, weights=True))
     stored: dict[str, Tensor] = {}
     storages: set[int] = set()

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from torch import nn
 
-from understudy.layers.layer import stand_ins
+from understudy.layers.layer import is_student
 
 _METHOD = "save_pretrained"
 
@@ -21,7 +21,7 @@ def guard_(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if not callable(getattr(type(module), _METHOD, None)):
             continue
-        if any(True for _ in stand_ins(module)):
+        if is_student(module):
             vars(module)[_METHOD] = functools.partial(_refuse, type(module).__name__)
         elif _is_ours(vars(module).get(_METHOD)):
             del vars(module)[_METHOD]

@@ -20,7 +20,7 @@ from understudy.layers.attention import Attention
 from understudy.layers.dense import the_dense_map
 from understudy.layers.grouped import GroupedConv
 from understudy.layers.inside import InsideConv
-from understudy.layers.layer import Layer, stand_ins
+from understudy.layers.layer import Layer, is_student, stand_ins
 from understudy.layers.lowering import lowered
 from understudy.layers.opening import close_, open_, opened
 from understudy.layers.replacement import Replacement
@@ -250,11 +250,11 @@ def _call_layers_(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoderLayer):
             fits = {F.relu: 1, F.gelu: 2}.get(module.activation, 0)
-            stands_in = any(True for _ in stand_ins(module))
+            stands_in = is_student(module)
             module.activation_relu_or_gelu = 0 if stands_in else fits
         elif isinstance(module, nn.TransformerEncoder):  # which makes nested tensors for that kernel alone
             asked = module.use_nested_tensor is True
-            if asked and any(True for _ in stand_ins(module)):
+            if asked and is_student(module):
                 vars(module)[_NESTED] = _OFF
             elif vars(module)[_NESTED] == _OFF:
                 vars(module)[_NESTED] = True

@@ -17,6 +17,8 @@ from .metric import Metric
 from .orders import Order
 from .stages import State, result_type
 
+_AT_ONCE = 1 << 22  # entries of the matrices that a graph holds at a time, some 16 MB
+
 
 class Acdc(Transform):
     """W = Π over L layers of A C D C⁻¹ P: diagonals A and D, orthonormal DCT C, riffle shuffle P.
@@ -72,16 +74,27 @@ class Acdc(Transform):
         return list(zip(self.a.to(dtype).split(sizes), self.d.to(dtype).unbind(), strict=True))
 
     def matrix(self) -> Tensor:
-        """From the images of the unit vectors; in an exported graph, which may know no FFT, by products."""
+        """From the images of the unit vectors; in an exported graph, which may know no FFT, by products.
+
+        There many layers are multiplied at once: exporters take milliseconds for every operation, and a chain
+        of dozens of layers in dozens of places would take minutes.
+        """
         if not torch.compiler.is_exporting():
             return super().matrix()
-        cosine = cosine_matrix(self.d.shape[1], self.d)  # C
+        layers, width = self.d.shape
+        cosine = cosine_matrix(width, self.d)  # C
         inverse = unriffle(cosine.T)  # C⁻¹ P
-        matrix = inverse[:, : self.in_features]
-        for place, (a, d) in enumerate(reversed(self._diagonals(self.d.dtype))):
-            matrix = inverse @ matrix if place else matrix
-            matrix = a[:, None] * (cosine[: a.shape[0]] @ (d[:, None] * matrix))
-        return matrix
+        outer = F.pad(self.a[: self.out_features], (0, width - self.out_features))
+        a = torch.cat([outer, self.a[self.out_features :]]).reshape(layers, width)
+        at_once = max(1, _AT_ONCE // width**2)
+        matrix: Tensor | None = None
+        for start in range(0, layers, at_once):
+            some = slice(start, start + at_once)
+            factors = (a[some, :, None] * cosine * self.d[some, None, :]) @ inverse  # A C D C⁻¹ P of each
+            product = _product(factors)
+            matrix = product if matrix is None else matrix @ product
+        assert matrix is not None
+        return matrix[: self.out_features, : self.in_features]
 
     def entry_std(self, std: float) -> float:
         """Signs alone make W orthogonal, with mean square 1/N; all 2L diagonals share the scale."""
@@ -129,6 +142,15 @@ class Acdc(Transform):
         a, d = diagonals.reshape(-1, 2, self.d.shape[1]).unbind(1)
         self.a.copy_(torch.cat([a[0, : self.out_features], a[1:].flatten()]))
         self.d.copy_(d)
+
+
+def _product(factors: Tensor) -> Tensor:
+    """The product of matrices (n, N, N), in their order: neighbours first, all pairs at once."""
+    while len(factors) > 1:
+        even = len(factors) // 2 * 2
+        pairs = factors[0:even:2] @ factors[1:even:2]
+        factors = pairs if even == len(factors) else torch.cat([pairs, factors[even:]])
+    return factors[0]
 
 
 class _Layers(NamedTuple):

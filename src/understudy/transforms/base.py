@@ -34,6 +34,7 @@ class Transform(nn.Module, abc.ABC):
 
     name: ClassVar[str]
     knob_name: ClassVar[str]
+    has_rank: ClassVar[bool] = False  # the knob is a width between two products
     options: ClassVar[dict[str, tuple[str, ...]]] = {}  # option → legal values, the default first
     mult_adds_rise: ClassVar[bool] = True  # along the knobs; where not, plans for mult-adds leave some out
     descends: ClassVar[bool] = False  # `project_` descends from where it is, and may miss the nearest W

@@ -27,6 +27,7 @@ class Blast(TwoFactors):
 
     name = "blast"
     knob_name = "rank"
+    has_rank = True
     is_for_auto = False  # on trained matrices others lose less
     descends = True
     keeps_much = True  # the vectors between the factors

@@ -30,6 +30,7 @@ class Btt(TwoFactors):
 
     name = "btt"
     knob_name = "rank"
+    has_rank = True
     keeps_much = True  # the vectors between the cores are wider than the input
     is_closed_inside = True
     first: nn.Parameter  # R, (k, m·r, i)

@@ -25,6 +25,7 @@ class LowRank(TwoFactors):
 
     name = "low_rank"
     knob_name = "rank"
+    has_rank = True
     is_closed_form = True
     is_closed_inside = True
     is_for_auto = False  # `pivoted` holds the same matrices in less

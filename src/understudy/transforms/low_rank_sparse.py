@@ -38,6 +38,7 @@ class LowRankSparse(Transform):
 
     name = "low_rank_sparse"
     knob_name = "rank"
+    has_rank = True
     descends = True
     v: nn.Parameter  # (r, in)
     u: nn.Parameter  # (out, r)

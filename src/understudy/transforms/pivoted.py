@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from .base import Shapes, Transform
 from .low_rank import LowRank, low_rank_factors
 from .metric import Metric
 from .orders import Order
-from .stages import Product, State
+from .stages import Follow, Product, State
 
 
 class Pivoted(Transform):
@@ -29,6 +29,7 @@ class Pivoted(Transform):
 
     name = "pivoted"
     knob_name = "rank"
+    has_rank = True
     is_closed_form = True
     mult_adds_rise = False  # with the rank the rows that have to be formed get fewer
     v: nn.Parameter  # (r, in)
@@ -52,17 +53,26 @@ class Pivoted(Transform):
 
     @classmethod
     def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:
-        """The pivot rows first, then the others from their outputs."""
-        return (Order("V,A", 0, knob * (in_features + out_features - knob), whole=True),)
+        """The pivot rows first, then the others from their outputs; or all rows by one matrix U = P [I; A].
+
+        The second multiplies by zeros and ones, and moves less.
+        """
+        return (
+            Order("V,A", 0, knob * (in_features + out_features - knob), whole=True),
+            Order("V,U", 0, knob * (in_features + out_features), whole=True),
+        )
 
     @classmethod
     def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
         """One product, for the rows that are no pivots."""
         return (out_features - knob) * knob * in_features
 
-    def stages(self, order: str) -> State:  # noqa: ARG002
+    def stages(self, order: str) -> State:
         """A plain product, which a convolution runs with its whole kernel, and what follows from it."""
-        return Product(self.v), _Follow(self.a, self.places)
+        if order == "V,A":
+            return Product(self.v), Follow(self.a, self.places)
+        eye = torch.eye(self.knob, device=self.a.device, dtype=self.a.dtype)
+        return Product(self.v), Product(torch.cat([eye, self.a]).index_select(0, self.places))
 
     def matrix(self) -> Tensor:
         """[I; A] V, its rows in their places."""
@@ -102,18 +112,3 @@ class Pivoted(Transform):
     def fit_losses(cls, matrix: Tensor, metric: Metric, knobs: Sequence[int], **options: Any) -> list[float]:
         """Those of the same rank by two factors."""
         return LowRank.fit_losses(matrix, metric, knobs, **options)
-
-
-class _Follow(NamedTuple):
-    """h → [h; A h], put in their places."""
-
-    weight: Tensor  # A
-    places: Tensor
-
-    def rows(self, x: Tensor) -> Tensor:
-        """The channels are the last axis."""
-        return torch.cat([x, nn.functional.linear(x, self.weight)], dim=-1).index_select(-1, self.places)
-
-    def columns(self, x: Tensor) -> Tensor:
-        """The channels are the axis before the last."""
-        return torch.cat([x, self.weight @ x], dim=-2).index_select(-2, self.places)

@@ -109,6 +109,21 @@ class Scale(NamedTuple):
         return (x * self.weight[:, None]).to(result_type(x))
 
 
+class Follow(NamedTuple):
+    """h → [h; weight · h], its channels put in their places."""
+
+    weight: Tensor  # (rows, columns)
+    places: Tensor  # (columns + rows,)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The channels are the last axis."""
+        return torch.cat([x, F.linear(x, self.weight)], dim=-1).index_select(-1, self.places)
+
+    def columns(self, x: Tensor) -> Tensor:
+        """The channels are the axis before the last."""
+        return torch.cat([x, self.weight @ x], dim=-2).index_select(-2, self.places)
+
+
 class Permute(NamedTuple):
     """Channels seen as an array of `sizes`, its axes put in another order: it moves, and computes nothing."""
 

@@ -20,6 +20,7 @@ class TensorTrain(ThreeWay):
 
     name = "tensor_train"
     knob_name = "rank"
+    has_rank = True
     core: nn.Parameter  # (b, p, c, q)
 
     @classmethod

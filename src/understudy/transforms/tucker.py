@@ -41,6 +41,7 @@ class Tucker(ThreeWay):
 
     name = "tucker"
     knob_name = "rank"
+    has_rank = True
     core: nn.Parameter  # (p, m, q)
     middle_factor: nn.Parameter  # B, (b·c, m)
 

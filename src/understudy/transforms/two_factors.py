@@ -37,7 +37,7 @@ class TwoFactors(Transform):
     def waist(cls, in_features: int, out_features: int, knob: int) -> Waist:
         """Its width, and the mult-adds on both sides.
 
-        >>> from understudy.transforms import Shuffle
+        >>> from understudy.transforms.shuffle import Shuffle
         >>> Shuffle.waist(64, 128, 4)
         Waist(width=32, before=512, after=1024)
         """

@@ -1,0 +1,144 @@
+"""A benchmark as tables: for a terminal, and the lines of the documentation's."""
+
+from __future__ import annotations
+
+from understudy._util.quantities import format_bytes, format_count
+from understudy._util.text_tables import Table
+
+from .record import Bench, Measured, Row
+
+_NAMES = {
+    "eager": "PyTorch eager",
+    "compiled": "torch.compile",
+    "onnx": "ONNX Runtime",
+    "openvino": "OpenVINO",
+}
+
+
+def table(bench: Bench) -> Table:
+    """A row for every subject beside its dense one."""
+    rows = []
+    for row in bench.rows():
+        one = row.measured
+        rows.append(
+            (
+                row.cell.name,
+                one.subject,
+                f"{row.dense.best_ms:.3g}",
+                f"{one.best_ms:.3g}",
+                f"{one.median_ms:.3g} ± {50 * one.spread:.0f} %",
+                f"{row.speedup:.2f}×",
+                _times(row.ideal),
+                "–" if row.gmac_s is None else f"{row.gmac_s:.1f}",
+                "–" if one.peak_bytes is None else format_bytes(one.peak_bytes),
+                "–" if one.file_bytes is None else format_bytes(one.file_bytes),
+            )
+        )
+    problems = [f"{done.cell.name}: {done.problem}" for done in bench.done if done.problem]
+    caption = (
+        f"{bench.machine}; a copy moves {bench.roof.copy_gb_s:.1f} GB/s, a product of matrices does "
+        f"{bench.roof.gmac_s:.0f} GMAC/s; ideal: the smaller of fewer mult-adds and the roofline"
+    )
+    columns = (
+        "cell", "subject", ">dense ms", ">best ms", ">median ms", ">quicker", ">ideal", ">GMAC/s", ">memory",
+        ">file",
+    )  # fmt: skip
+    return Table(
+        columns,
+        tuple(rows),
+        caption="\n".join((caption, *problems)),
+        yielding=("memory", "file", "median ms"),
+    )
+
+
+def _times(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.1f}×"
+
+
+def network_lines(bench: Bench, network: str, batch: int) -> list[str]:
+    """A network's inference as a table of markdown: a row for every transform, a column for every runtime."""
+    rows = [
+        row
+        for row in bench.rows()
+        if (row.cell.what, row.cell.batch, row.cell.mode) == (network, batch, "inference")
+    ]
+    runtimes = [name for name in _NAMES if any(row.cell.runtime == name for row in rows)]
+    if not rows:
+        return []
+    head = ["", "parameters", "mult-adds", *(_NAMES[name] for name in runtimes), "ONNX file"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    dense: dict[str, Measured] = {row.cell.runtime: row.dense for row in rows}
+    first = rows[0].dense
+    cells = [f"{dense[name].best_ms:.3g} ms" for name in runtimes]
+    lines.append(
+        _line(["dense", f"{first.params:,}", format_count(first.mult_adds), *cells, _file(dense.get("onnx"))])
+    )
+    for subject in dict.fromkeys(row.measured.subject for row in rows):
+        by_runtime: dict[str, Row] = {
+            row.cell.runtime: row for row in rows if row.measured.subject == subject
+        }
+        one = next(iter(by_runtime.values())).measured
+        cells = [
+            f"{by_runtime[name].measured.best_ms:.3g} ms ({by_runtime[name].speedup:.1f}×)"
+            if name in by_runtime
+            else "–"
+            for name in runtimes
+        ]
+        file = _file(by_runtime["onnx"].measured if "onnx" in by_runtime else None)
+        lines.append(_line([f"`{subject}`", f"{one.params:,}", format_count(one.mult_adds), *cells, file]))
+    return lines
+
+
+def layer_lines(bench: Bench, what: str, batch: int, mode: str = "inference") -> list[str]:
+    """Layers as a table of markdown: speed-up, and in brackets the ideal one, for every width."""
+    rows = [
+        row
+        for row in bench.rows()
+        if row.cell.width is not None
+        and (row.cell.what, row.cell.batch, row.cell.mode, row.cell.runtime) == (what, batch, mode, "eager")
+    ]
+    if not rows:
+        return []
+    widths = list(dict.fromkeys(row.cell.width for row in rows))
+    head = ["", *(str(width) for width in widths)]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for subject in dict.fromkeys(row.measured.subject for row in rows):
+        found = {row.cell.width: row for row in rows if row.measured.subject == subject}
+        cells = [
+            f"{found[width].speedup:.1f}× ({_times(found[width].ideal)})" if width in found else "–"
+            for width in widths
+        ]
+        lines.append(_line([f"`{subject}`" if subject[0] != "(" else subject.strip("()"), *cells]))
+    return lines
+
+
+def _file(measured: Measured | None) -> str:
+    return "–" if measured is None or measured.file_bytes is None else format_bytes(measured.file_bytes)
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def sections(bench: Bench) -> str:
+    """All tables of the documentation: networks by batch, then layers."""
+    parts = []
+    networks = dict.fromkeys(
+        (done.cell.what, done.cell.batch) for done in bench.done if done.cell.width is None
+    )
+    for network, batch in networks:
+        lines = network_lines(bench, network, batch)
+        if lines:
+            parts.append(f"### {network}, batch {batch}\n\n" + "\n".join(lines))
+    layers = dict.fromkeys(
+        (done.cell.what, done.cell.batch, done.cell.mode)
+        for done in bench.done
+        if done.cell.width is not None
+    )
+    for what, batch, mode in layers:
+        lines = layer_lines(bench, what, batch, mode)
+        if lines:
+            parts.append(f"### {what}, batch {batch}, {mode}\n\n" + "\n".join(lines))
+    machine = f"Machine: {bench.machine}. A copy moves {bench.roof.copy_gb_s:.1f} GB/s; a product of large "
+    machine += f"matrices does {bench.roof.gmac_s:.0f} GMAC/s. Commit {bench.commit or 'unknown'}."
+    return "\n\n".join([machine, *parts]) + "\n"

@@ -1,0 +1,126 @@
+"""How quick it is: bench."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy._util.files import whole_file
+from understudy._util.quantities import parse_count, parse_share
+from understudy.bench.figure import figure
+from understudy.bench.record import Cell, Done, Runtime
+from understudy.bench.run import run
+from understudy.bench.suite import (
+    FAMILIES,
+    RUNTIMES,
+    layer_cells,
+    network_cells,
+    quick_cells,
+    whole_suite,
+)
+from understudy.bench.tables import sections, table
+from understudy.transforms import get_transform
+
+from .common import app, show
+
+
+class RuntimeChoice(str, Enum):
+    """What runs a network."""
+
+    eager = "eager"
+    compiled = "compiled"
+    onnx = "onnx"
+    openvino = "openvino"
+
+
+@app.command()
+def bench(
+    out: Annotated[
+        Path,
+        typer.Option(help="What is measured is added to this file; what it holds is not measured again."),
+    ] = Path("bench.json"),
+    quick: Annotated[bool, typer.Option("--quick", help="A few cells, in about a minute.")] = False,
+    layers: Annotated[bool, typer.Option("--layers", help="Layers alone, of every width.")] = False,
+    network: Annotated[
+        str | None,
+        typer.Option(help="This network alone, as for plan, or vit or minilm.", show_default=False),
+    ] = None,
+    params: Annotated[
+        str | None, typer.Option(help="At most so many parameters in its students.", show_default=False)
+    ] = None,
+    ratio: Annotated[
+        str | None, typer.Option(help="Or at most this share of its parameters.", show_default=False)
+    ] = None,
+    transform: Annotated[
+        list[str] | None,
+        typer.Option("--transform", "-t", help="Which transforms; may be repeated.", show_default=False),
+    ] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(help="Samples in a call; may be repeated.", show_default=False, min=1)
+    ] = None,
+    runtime: Annotated[
+        list[RuntimeChoice] | None,
+        typer.Option(help="Which runtimes, by default all; may be repeated.", show_default=False),
+    ] = None,
+    training: Annotated[
+        bool, typer.Option("--training", help="A network's training step too, in eager mode.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="About so long for every cell.")] = 20.0,
+    limit: Annotated[
+        float | None,
+        typer.Option(help="No new cell after so many seconds; the next call goes on.", show_default=False),
+    ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--figure", help="Draw speed-up against mult-adds to this SVG.", show_default=False),
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="Write the tables of the documentation to this file.", show_default=False),
+    ] = None,
+) -> None:
+    """Time stand-ins beside what they stand for: layers and networks, each runtime in its own process."""
+    asked = [
+        name for name, given in (("--quick", quick), ("--layers", layers), ("--network", network)) if given
+    ]
+    if len(asked) > 1:
+        raise ValueError(f"give one of --quick, --layers and --network; got {' and '.join(asked)}")
+    if network is None and (params or ratio or training):
+        raise ValueError("--params, --ratio and --training are for one --network")
+    if params and ratio:
+        raise ValueError("give one of --params and --ratio")
+    names = [get_transform(name).name for name in transform or FAMILIES]
+    runtimes: list[Runtime] = [choice.value for choice in runtime] if runtime else list(RUNTIMES)
+    cells: list[Cell]
+    if quick:
+        cells, seconds = quick_cells(), min(seconds, 2.0)
+    elif layers:
+        cells = layer_cells(names, batches=batch or (1, 32, 128), runtimes=runtimes)
+    elif network is not None:
+        cells = network_cells(
+            network,
+            names,
+            params=parse_count(params) if params else None,
+            ratio=parse_share("--ratio", ratio) if ratio else None,
+            batches=batch or (8, 1),
+            runtimes=runtimes,
+            modes=("inference", "training") if training else ("inference",),
+        )
+    else:
+        cells = whole_suite(runtimes)
+    made = run(cells, out, seconds=seconds, limit=limit, told=_tell)
+    show(table(made))
+    missing = len(cells) - len({done.cell for done in made.done} & set(cells))
+    if missing:
+        typer.echo(f"{missing} of {len(cells)} cells are not measured yet: the same command goes on")
+    for path, text in ((svg, figure), (markdown, sections)):
+        if path is not None:
+            with whole_file(path) as temporary:
+                temporary.write_text(text(made), encoding="utf-8")
+
+
+def _tell(done: Done) -> None:
+    typer.echo(f"{done.cell.name}: {done.problem or 'measured'}", err=True)

@@ -1,0 +1,76 @@
+"""What sites and their stand-ins take in inference, modelled: calls, mult-adds and values moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from understudy.layers.pace import OVERHEAD, Work, pace_of, quickest
+from understudy.layers.replacement import Way
+from understudy.transforms import Transform, get_transform
+from understudy.transforms.orders import convolving
+
+from .plan import PlannedLayer
+from .sites import Site, Sites
+
+_SLOWER = 1.05  # times the original's time before it is said
+
+
+def stand_in_nanoseconds(
+    site: Site, transform: type[Transform], way: Way, shape: tuple[int, int], knob: int
+) -> int:
+    """Of all calls in one pass; where another module reads the weight, each read forms it."""
+    area = site.area if way == "unfolded" else 1
+    orders = convolving(transform.all_orders(*shape, knob), area)
+    taps = Work("depthwise", 0, site.in_features * site.area, 2 * site.in_features)
+    forming = Work("plain", 0, site.groups * transform.forming_mult_adds(*shape, knob), 0)
+    taken = pace_of([forming] * site.weight_reads, 1)
+    for positions in _positions(site):
+        rows = site.kind == "linear"
+        _, each = quickest(transform, shape, knob, orders, positions, area=area, rows=rows)
+        taken += OVERHEAD + site.groups * each
+        if way == "separable":
+            taken += pace_of([taps], positions)
+    return round(taken)
+
+
+def site_nanoseconds(site: Site) -> int:
+    """Of all calls in one pass, as it is."""
+    work = Work("plain", site.params, site.params, site.in_features + site.out_features)
+    return round(sum(pace_of([work], positions) for positions in _positions(site)))
+
+
+def network_nanoseconds(survey: Sites) -> int:
+    """Of a pass as it is: its sites, and the mult-adds outside them."""
+    if survey.mult_adds is None:
+        raise ValueError("a budget of time needs an example input: plan(..., example=x)")
+    inside = [site for site in survey.items if site.positions]
+    outside = max(0, survey.mult_adds - sum(site.mult_adds or 0 for site in inside))
+    return sum(map(site_nanoseconds, inside)) + round(pace_of([Work("plain", 0, outside, 0)], 1))
+
+
+def _positions(site: Site) -> Sequence[int]:
+    if site.positions is None:
+        raise ValueError("a budget of time needs an example input: plan(..., example=x)")
+    return site.positions
+
+
+def pace_remark(survey: Sites, layers: Sequence[PlannedLayer]) -> str:
+    """What is to be said of a student that will be slower than its original; mostly nothing."""
+    replaced = [layer for layer in layers if layer.spec is not None]
+    if survey.mult_adds is None or not replaced:
+        return ""
+    sites = {site.path: site for site in survey.chosen}
+    before = after = 0
+    for layer in replaced:
+        assert layer.spec is not None
+        transform, shape = get_transform(layer.spec.transform), layer.matrix_shape
+        before += site_nanoseconds(sites[layer.path])
+        after += stand_in_nanoseconds(sites[layer.path], transform, layer.way, shape, layer.spec.knob)
+    if after <= _SLOWER * before:
+        return ""
+    return (
+        f"smaller, but slower: for this example its stand-ins take about {after / before:.1f} times as long "
+        f"as what they stand for (modelled for {torch.get_num_threads()} threads; us.speed measures)"
+    )

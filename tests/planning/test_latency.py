@@ -1,0 +1,76 @@
+"""A budget of time, ranks that are multiples, and what is said of a student that will be slower."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+import understudy as us
+from understudy.planning.budget import Budget
+
+
+def network(width: int = 512) -> nn.Module:
+    return nn.Sequential(*(nn.Linear(width, width) for _ in range(3)), nn.Linear(width, 4))
+
+
+@pytest.mark.parametrize("latency", [0.5, "50%"])
+def test_a_share_of_the_time_is_met_and_more_of_it_allows_more(latency: float | str) -> None:
+    half = us.plan(network(), "low_rank", latency=latency, example=(256, 512))
+    most = us.plan(network(), "low_rank", latency=0.8, example=(256, 512))
+    assert str(half.request.budget) == "at most 50 % of the time"
+    assert half.params < most.params < half.dense_params
+    assert us.Plan.from_json(half.to_json()) == half
+
+
+def test_a_time_by_itself_is_met_or_the_least_is_named() -> None:
+    made = us.plan(network(), "low_rank", latency="100ms", example=(256, 512))
+    assert made.params == made.dense_params
+    assert made.request.budget == Budget("milliseconds", 100.0)
+    assert str(Budget.of(latency="250 us")) == "at most 0.25 ms"
+    with pytest.raises(us.BudgetError, match="nanoseconds, modelled is below what is reachable"):
+        us.plan(network(), "low_rank", latency="1us", example=(256, 512))
+    with pytest.raises(us.BudgetError, match="is below what is reachable"):
+        us.plan(network(), "hashed", latency=0.5, example=(256, 512))  # it always runs formed
+
+
+@pytest.mark.parametrize(
+    ("latency", "match"),
+    [
+        (2, 'latency 2 is not in 0..1: it is a share of the network\'s time; "5ms" is a time'),
+        ("soon", "latency 'soon' is not a number"),
+        ("-3ms", "-3.0 milliseconds is not above 0"),
+    ],
+)
+def test_what_is_no_time_is_refused(latency: float | str, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        us.plan(network(), "low_rank", latency=latency, example=(1, 512))
+
+
+def test_a_budget_of_time_needs_an_example() -> None:
+    with pytest.raises(ValueError, match="a budget of time needs an example input"):
+        us.plan(network(), "low_rank", latency=0.5)
+
+
+def test_ranks_are_multiples_where_the_budget_allows_it_and_the_plan_says_so() -> None:
+    made = us.plan(network(), "low_rank", ratio=0.3, multiple=8)
+    ranks = [layer.spec.knob for layer in made if layer.spec]
+    assert ranks
+    assert all(rank % 8 == 0 for rank in ranks)
+    assert made.params <= 0.3 * made.dense_params
+    assert "ranks above 8 are multiples of 8" in made.remarks
+    small = us.plan(network(64), "low_rank", ratio=0.2, multiple=64)
+    assert "ranks above 64 are multiples of 64; 3 of 3 are below it" in small.remarks
+    scaled = us.plan(network(), "low_rank", scale=0.1, multiple=16)
+    assert {layer.spec.knob for layer in scaled if layer.spec} == {48}
+    groups = us.plan(network(), "shuffle", ratio=0.3, multiple=3)  # groups are no ranks
+    assert any(layer.spec and layer.spec.knob % 3 for layer in groups)
+    assert us.Plan.from_json(made.to_json()).request.multiple == 8
+    with pytest.raises(ValueError, match="multiple 0 is not a whole number of at least 1"):
+        us.plan(network(), "low_rank", ratio=0.3, multiple=0)
+
+
+def test_a_student_that_will_be_slower_says_so_and_a_quicker_one_does_not() -> None:
+    slow = us.plan(network(32), "low_rank", ratio=0.5, example=(1, 32))
+    assert any(remark.startswith("smaller, but slower: for this example") for remark in slow.remarks)
+    quick = us.plan(network(), "low_rank", ratio=0.2, example=(256, 512))
+    assert not any("slower" in remark for remark in quick.remarks)

@@ -23,7 +23,7 @@ from torch import nn
 import understudy as us
 from compress_page import fill, rows
 from measure import RESULTS, write
-from peers import decomposed, narrower, pruned
+from peers import PeerError, decomposed, narrower, pruned
 from subjects import Folders, Subject, cifar_images, make
 from understudy._util.provenance import commit
 from understudy.students.file import file_size
@@ -158,7 +158,7 @@ def main() -> None:
             continue
         try:
             found = bench.measured(cell)
-        except us.BudgetError as error:
+        except (us.BudgetError, PeerError) as error:
             found = {**dataclasses.asdict(cell), "refused": str(error)}
         done.append({**found, "commit": commit()})
         if given.write:

@@ -11,6 +11,10 @@ from torch import nn
 import understudy as us
 
 
+class PeerError(Exception):
+    """A peer does not know how to make this network small."""
+
+
 def pruned(model: nn.Module, example: tuple[int, ...], params: int) -> nn.Module:
     """Torch-Pruning 1.6: channels of least magnitude, over the whole network, down to so many parameters."""
     import torch_pruning
@@ -18,14 +22,18 @@ def pruned(model: nn.Module, example: tuple[int, ...], params: int) -> nn.Module
     def at(ratio: float) -> nn.Module:
         made = copy.deepcopy(model).eval()
         last = [module for module in made.modules() if isinstance(module, nn.Linear)][-1]
-        torch_pruning.pruner.MagnitudePruner(
+        pruner = torch_pruning.pruner.MagnitudePruner(
             made,
             torch.randn(example),
             importance=torch_pruning.importance.MagnitudeImportance(p=2),
             global_pruning=True,
             pruning_ratio=ratio,
             ignored_layers=[last],
-        ).step()
+        )
+        try:
+            pruner.step()
+        except IndexError as error:  # shortcuts that pad channels with zeros
+            raise PeerError(f"Torch-Pruning 1.6 cannot prune it: {error}") from error
         return made
 
     return least(at, params)

@@ -333,7 +333,7 @@ def test_an_option_goes_to_the_transforms_that_have_it() -> None:
         ({"Linear": "hash"}, "no transform 'hash' among"),
         ({}, "transform is empty"),
         ({3: "hashed"}, "3 is not a pattern"),
-        (7, "no transform 7 among"),
+        (7, "transform is 7, not a name: a budget is given as one"),
         (nn.Linear, "no transform <class"),
     ],
 )

@@ -127,7 +127,7 @@ class Request:
             "exclude": list(self.exclude),
             "options": dict(self.options),
             "seed": self.seed,
-            **({} if self.multiple == 1 else {"multiple": self.multiple}),
+            "multiple": self.multiple,
         }
 
     @classmethod
@@ -171,7 +171,7 @@ class _Written:
     exclude: tuple[str, ...]
     options: Mapping[str, str]
     seed: int
-    multiple: int = 1
+    multiple: int
 
 
 def assigned(transform: TransformChoice | None) -> tuple[tuple[str, str], ...]:

@@ -1,22 +1,43 @@
-"""Networks without weights: the structure, the shapes and the sharing, on the meta device."""
+"""Networks without weights: the structure, shapes and sharing, on the meta device or as fake tensors."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor, nn
 
+Convert = Callable[[Tensor], Tensor]
+
 
 def meta_copy(model: nn.Module) -> nn.Module:
     """A deep copy whose tensors are all on the meta device: the structure and the sharing, no memory."""
+    return converted_copy(model, lambda tensor: tensor.detach().to("meta"))
+
+
+def converted_copy(model: nn.Module, convert: Convert) -> nn.Module:
+    """A deep copy with every tensor of its modules converted, each once: the structure and the sharing."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for parameter in module._parameters.values():
             if parameter is not None and id(parameter) not in memo:
-                memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+                memo[id(parameter)] = nn.Parameter(convert(parameter), parameter.requires_grad)
         plain = [value for value in vars(module).values() if isinstance(value, Tensor)]
         for tensor in (*module._buffers.values(), *plain):
             if tensor is not None and id(tensor) not in memo:
-                memo[id(tensor)] = tensor.detach().to("meta")
+                memo[id(tensor)] = convert(tensor)
     return copy.deepcopy(model, memo)
+
+
+def fake_tensors() -> tuple[AbstractContextManager[Any], Convert]:
+    """A mode in which tensors have a shape and a device, and no values; and tensors as such ones.
+
+    What a network makes in its forward pass is then on the device of its weights, which the meta device
+    cannot offer, and small constants keep their values.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode  # takes long to import
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    return mode, lambda tensor: mode.from_tensor(tensor.detach())

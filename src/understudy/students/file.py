@@ -20,6 +20,7 @@ from understudy.layers.opening import opened
 from understudy.layers.replacement import Replacement
 
 from .substitute import build_layers, exchange, settle_
+from .versions import versioned
 from .wrappers import OwnNames
 
 HEADER_KEY, _VERSION = "understudy", 3
@@ -96,7 +97,7 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())
     state |= {alias: state[name] for alias, name in aliases.items()}
-    student.load_state_dict(state, assign=weightless)
+    student.load_state_dict(versioned(state, student), assign=weightless)
     return settle_(student)
 
 

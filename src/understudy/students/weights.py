@@ -14,6 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from .versions import versioned
+
 Shapes = Mapping[str, tuple[int, ...]]
 Tree = dict[str, Any]  # name → Tree, or the full key of a tensor
 
@@ -54,7 +56,8 @@ def load_weights(
             f"the weights do not fit {type(model).__name__}: {len(pairs)} of {len(state)} tensors found a "
             f"place; left over {left}, missing {sorted(missing)[:3]}"
         )
-    model.load_state_dict({key: state[original] for original, key in pairs.items()}, strict=False)
+    placed = {key: state[original] for original, key in pairs.items()}
+    model.load_state_dict(versioned(placed, model), strict=False)
     return pairs
 
 

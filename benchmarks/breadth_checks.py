@@ -36,9 +36,10 @@ def checked(model: nn.Module, example: Any, other: str) -> dict[str, Any]:
         }
         init: Any = "project" if transform == "low_rank" and size < _LARGE else "fresh"
         student = us.substitute(model, plan, init=init)
-        told[transform] |= _counted(model, student, plan, example)
-        _merges(student, example)
-        _is_saved_whole(model, student, example)
+        cost = us.cost(student, example)
+        told[transform] |= _as_planned(model, student, plan, cost, example)
+        _merges(student, example, in_double=size < _LARGE)
+        _is_saved_whole(model, student, cost, example)
     return told
 
 
@@ -50,9 +51,10 @@ def _plan(model: nn.Module, transform: str, example: Any) -> us.Plan:
         return us.plan(model, transform, params=error.lowest, example=example)
 
 
-def _counted(model: nn.Module, student: nn.Module, plan: us.Plan, example: Any) -> dict[str, Any]:
+def _as_planned(
+    model: nn.Module, student: nn.Module, plan: us.Plan, found: us.Cost, example: Any
+) -> dict[str, Any]:
     """What the plan says, the student costs."""
-    found = us.cost(student, example)
     if found.params != plan.params:
         raise WrongError(f"{plan.params:,} parameters planned, {found.params:,} counted")
     if found.mult_adds == plan.mult_adds:
@@ -67,27 +69,35 @@ def _counted(model: nn.Module, student: nn.Module, plan: us.Plan, example: Any) 
     return {"values_decide": True}
 
 
-def _merges(student: nn.Module, example: Any) -> None:
-    """Merged, it gives the same outputs under the same names; in double precision where it runs in that."""
-    twin, tolerance = copy.deepcopy(student).double(), _EXACT
-    precise = tree_map_only(Tensor, lambda x: x.double() if x.is_floating_point() else x, _plain(example))
-    try:
-        wanted = outputs(twin, precise)
-    except (RuntimeError, ValueError, TypeError):
-        twin, precise, tolerance = student, _plain(example), _NEAR
-        wanted = outputs(twin, precise)
+def _merges(student: nn.Module, example: Any, *, in_double: bool) -> None:
+    """Merged, it gives the same outputs; in double precision where it runs in that."""
+    twin, given, tolerance = student, _plain(example), _NEAR
+    if in_double:
+        try:
+            doubled = copy.deepcopy(student).double()
+            precise = tree_map_only(Tensor, _doubled, given)
+            wanted = outputs(doubled, precise)
+            twin, given, tolerance = doubled, precise, _EXACT
+        except (RuntimeError, ValueError, TypeError):  # it makes tensors of single precision
+            wanted = outputs(twin, given)
+    else:
+        wanted = outputs(twin, given)
     merged = us.merge(twin)
     if any(isinstance(module, us.Layer) for module in merged.modules()):
         raise WrongError("a merged student holds stand-ins")
-    _compare(wanted, outputs(merged, precise), tolerance, "merged")
+    _compare(wanted, outputs(merged, given), tolerance, "merged")
 
 
-def _is_saved_whole(model: nn.Module, student: nn.Module, example: Any) -> None:
+def _doubled(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _is_saved_whole(model: nn.Module, student: nn.Module, cost: us.Cost, example: Any) -> None:
     """The file has the size that was told, and what is loaded gives the same outputs."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "student.safetensors")
         us.save(student, path)
-        told, size = us.cost(student, example).bytes, path.stat().st_size
+        told, size = cost.bytes, path.stat().st_size
         if told != size:
             raise WrongError(f"{told:,} bytes told, {size:,} written")
         loaded = us.load(path, model).eval()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import UserDict
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import understudy as us
+from understudy.counting import operations
 from understudy.counting import trace as tracing
 
 
@@ -74,6 +75,28 @@ def test_an_example_with_a_shape_alone_is_filled_where_values_are_needed() -> No
         "attention_mask": torch.empty(2, 3, device="meta"),
     }
     assert us.cost(Looking(), example).mult_adds == 6 * 2 * 24
+
+
+def test_an_operation_that_fake_tensors_cannot_run_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Picky(Positions):
+        def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+            return super().forward(x, attention_mask) @ cast(Tensor, needs_values(x))
+
+    library = torch.library.Library("understudy_ways", "FRAGMENT")
+    library.define("needs_values(Tensor x) -> Tensor")
+    library.impl("needs_values", lambda x: torch.eye(x.shape[-1]), "CPU")
+    library.impl("needs_values", refuse, "Meta")
+    needs_values: Any = torch.ops.understudy_ways.needs_values
+    operations.register_operation(needs_values)
+    try:
+        assert us.cost(Picky(), torch.zeros(2, 3, 4)).mult_adds == 6 * (2 * 24 + 16)
+    finally:
+        del operations._RULES[needs_values]
+    assert not caplog.records
+
+
+def refuse(x: Tensor) -> Tensor:
+    raise RuntimeError(f"{tuple(x.shape)} has no values")
 
 
 def test_an_operation_without_a_rule_is_refused_at_once() -> None:

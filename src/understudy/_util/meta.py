@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+import logging
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -40,4 +43,20 @@ def fake_tensors() -> tuple[AbstractContextManager[Any], Convert]:
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes long to import
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    return mode, lambda tensor: mode.from_tensor(tensor.detach())
+    return _quiet(mode), lambda tensor: mode.from_tensor(tensor.detach())
+
+
+@contextlib.contextmanager
+def _quiet(mode: AbstractContextManager[Any]) -> Iterator[None]:
+    """The mode, without what it logs in this thread of operations that need values: another way follows."""
+    logger, thread = logging.getLogger("torch._subclasses.fake_tensor"), threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(is_of_others)
+    try:
+        with mode:
+            yield
+    finally:
+        logger.removeFilter(is_of_others)

@@ -18,6 +18,7 @@ from understudy.transforms import Transform
 from understudy.transforms.stages import State
 
 from .execution import DEFAULT, Execution
+from .geometry import DenseConv
 from .kept import Kept, Steps
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def stand_ins(model: nn.Module) -> Iterator[tuple[str, Layer]]:
 
 
 @torch.no_grad()
-def fill_(dense: nn.Linear | nn.Conv1d | nn.Conv2d, weight: Tensor, bias: Tensor | None) -> None:
+def fill_(dense: nn.Linear | DenseConv, weight: Tensor, bias: Tensor | None) -> None:
     """Give a plain layer its weight and bias, and the bias whether it is trained."""
     dense.weight.copy_(weight)
     if bias is not None and dense.bias is not None:

@@ -13,7 +13,7 @@ from torch import nn
 from understudy.transforms import Transform, get_transform
 
 from .conv import Conv
-from .dense import Kind, Shell, the_dense_map
+from .dense import CONVOLUTIONS, Kind, Shell, the_dense_map
 from .execution import DEFAULT, Execution
 from .grouped import GroupedConv
 from .layer import Layer
@@ -89,7 +89,7 @@ class Replacement:
         in_features, groups = transform.in_features, len(layer.transforms)
         if isinstance(layer, Conv | SeparableConv | GroupedConv):
             kernel, in_features = layer.geometry.kernel, layer.in_channels
-            kind = "conv1d" if layer.geometry.dims == 1 else "conv2d"
+            kind = CONVOLUTIONS[layer.geometry.dims - 1]
             if layer.geometry.area > 1:
                 inner = layer.convs[0] if isinstance(layer, GroupedConv) else layer
                 way = "separable" if isinstance(inner, SeparableConv) else "unfolded"

@@ -29,8 +29,8 @@ def load_weights(
     Keys are first rewritten by `mapping` (old prefix → new prefix). If they are then the model's own, they
     are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same
     shapes inside correspond, and among alike ones the first to the first, in natural order. Where that leaves
-    something over, but all tensors fit one after the other, by shape and last name, they are paired so, with a
-    warning. Anything left over on either side is an error, and the model is then unchanged.
+    something over, but all tensors fit one after the other, by shape and last name, they are paired so, with
+    a warning. Anything left over on either side is an error, and the model is then unchanged.
 
     >>> from torch import nn
     >>> weights = {"first.weight": torch.ones(2, 3), "first.bias": torch.ones(2)}

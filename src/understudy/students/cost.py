@@ -75,7 +75,8 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
     """Count what one forward pass on `example` costs, in evaluation mode, without touching the model.
 
     Operations are traced on a copy: without weights where the network runs so, else for real (`meta=False`:
-    for real at once, where the network is). One that has no rule raises UnknownOperationError; nothing is counted as zero for want of knowledge.
+    for real at once, where the network is). One that has no rule raises UnknownOperationError; nothing is
+    counted as zero for want of knowledge.
 
     >>> import understudy as us
     >>> us.cost(us.create_model("wrn_28_10"), (1, 3, 32, 32))

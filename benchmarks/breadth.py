@@ -1,6 +1,6 @@
 """Networks that nobody here wrote: every module of timm, all of torchvision, many of transformers.
 
-    python benchmarks/breadth.py [--only PATTERN …] [--work DIR] [--again] [--write]
+    python benchmarks/breadth.py [--only PATTERN …] [--work DIR] [--again] [--kept] [--write]
 
 Each network runs in a process of its own, with a limit of time and of memory, and its outcome is kept at
 once: a run that was stopped goes on. For low rank and one more transform, at half of the parameters or the
@@ -42,6 +42,7 @@ from rich.console import Console
 from breadth_checks import OTHERS, RATIO, checked
 from breadth_networks import allow_torchvision, make, names, smallest_of_timm
 from measure import write
+from understudy._util.provenance import commit
 from understudy._util.text_tables import table
 from understudy.counting.operations import UnknownOperationError
 
@@ -95,7 +96,7 @@ def in_a_process(name: str, place: Path) -> dict[str, Any]:
         record = json.loads(place.read_text(encoding="utf-8"))
     else:
         record = {"network": name, "status": "failed", "why": f"its process ended by {process.exitcode}"}
-    record["seconds"] = round(time.monotonic() - start, 1)
+    record |= {"seconds": round(time.monotonic() - start, 1), "commit": commit()}
     place.write_text(json.dumps(record), encoding="utf-8")
     return record
 
@@ -145,6 +146,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=["*"], help="patterns of names, as timm:* or *resnet*")
     parser.add_argument("--work", type=Path, default=Path("runs/breadth"), help="where outcomes are kept")
     parser.add_argument("--again", action="store_true", help="those again that did not end well")
+    parser.add_argument("--kept", action="store_true", help="run nothing: tell what is kept")
     parser.add_argument("--write", action="store_true", help="save to benchmarks/results/breadth.json")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
@@ -159,14 +161,17 @@ def main() -> None:
     for number, name in enumerate(chosen, 1):
         place = arguments.work / f"{name.replace(':', '.')}.json"
         kept = json.loads(place.read_text(encoding="utf-8")) if place.exists() else None
-        if kept is None or (arguments.again and kept["status"] != "ok"):
+        if kept is None and arguments.kept:
+            continue
+        if kept is None or (arguments.again and kept["status"] != "ok" and not arguments.kept):
             kept = in_a_process(name, place)
             why = f": {kept['why']}" if "why" in kept else ""
             print(f"{number}/{len(chosen)} {name} {kept['status']} {kept['seconds']} s{why}", flush=True)
         records.append(kept)
     show(records)
     if arguments.write:
-        print(write("breadth", {"ratio": RATIO, "summary": summary(records), "networks": records}))
+        result = {"ratio": RATIO, "listed": len(everything), "summary": summary(records)}
+        print(write("breadth", result | {"networks": records}))
     if any(record["status"] == "failed" for record in records):
         sys.exit(1)
 

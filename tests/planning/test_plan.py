@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import json
@@ -825,3 +826,14 @@ def test_every_transform_is_compared_under_one_budget() -> None:
         us.compare(Mixed(), ratio=0.3, options={"index": "balanced"})
     with pytest.raises(ValueError, match="a budget of mult-adds needs an example"):
         us.compare(Mixed(), mult_adds="1M")
+
+
+def test_a_mild_budget_is_shared_evenly_by_layers_of_all_sizes() -> None:
+    """As of a sentence encoder: none keeps nearly all of its cost while others are cut to a fifth."""
+    block = [nn.Linear(96, 96), nn.Linear(96, 96), nn.Linear(96, 384), nn.Linear(384, 96)]
+    model = nn.Sequential(*block, *copy.deepcopy(block), nn.Linear(96, 10))
+    plan = us.plan(model, "low_rank", ratio=0.9)
+    shares = [layer.params / layer.dense_params for layer in plan if layer.spec is not None]
+    assert len(shares) == 8
+    assert max(shares) <= 0.95
+    assert max(shares) - min(shares) < 0.05

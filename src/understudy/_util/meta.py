@@ -21,7 +21,12 @@ def meta_copy(model: nn.Module) -> nn.Module:
 
 
 def converted_copy(model: nn.Module, convert: Convert) -> nn.Module:
-    """A deep copy with every tensor of its modules converted, each once: the structure and the sharing."""
+    """A deep copy with every tensor of its modules converted: the structure and the sharing."""
+    return copy.deepcopy(model, converted_tensors(model, convert))
+
+
+def converted_tensors(model: nn.Module, convert: Convert) -> dict[int, Any]:
+    """What a deep copy takes for each tensor of the network's modules, by identity."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for parameter in module._parameters.values():
@@ -31,7 +36,7 @@ def converted_copy(model: nn.Module, convert: Convert) -> nn.Module:
         for tensor in (*module._buffers.values(), *plain):
             if tensor is not None and id(tensor) not in memo:
                 memo[id(tensor)] = convert(tensor)
-    return copy.deepcopy(model, memo)
+    return memo
 
 
 def fake_tensors() -> tuple[AbstractContextManager[Any], Convert]:

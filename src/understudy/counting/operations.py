@@ -37,9 +37,12 @@ def has_rule(operation: OpOverload) -> bool:
 def in_parts(operation: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Run an operation as the others that it is made of, by PyTorch's own account; else NotImplemented."""
     result = operation.decompose(*args, **kwargs)
-    if result is NotImplemented and operation in torch._decomp.decomposition_table:
-        return torch._decomp.decomposition_table[operation](*args, **kwargs)
-    return result
+    if result is not NotImplemented:
+        return result
+    from torch._decomp import decomposition_table  # takes long to import
+
+    known = decomposition_table.get(operation)
+    return NotImplemented if known is None else known(*args, **kwargs)
 
 
 def mult_adds(operation: OpOverload, args: tuple[Any, ...], result: Any) -> int:

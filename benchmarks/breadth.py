@@ -82,8 +82,9 @@ def _sentence(error: Exception) -> str:
 
 def in_a_process(name: str, place: Path) -> dict[str, Any]:
     """The outcome of one network, whatever happens to its process, a fork of this one with all imported."""
-    place.unlink(missing_ok=True)
-    process = multiprocessing.get_context("fork").Process(target=one, args=(name, place))
+    said = place.with_suffix(".said")  # only a whole record is kept
+    said.unlink(missing_ok=True)
+    process = multiprocessing.get_context("fork").Process(target=one, args=(name, said))
     record: dict[str, Any]
     start = time.monotonic()
     process.start()
@@ -92,12 +93,13 @@ def in_a_process(name: str, place: Path) -> dict[str, Any]:
         process.kill()
         process.join()
         record = {"network": name, "status": "failed", "why": f"no answer in {SECONDS} seconds"}
-    elif place.exists():
-        record = json.loads(place.read_text(encoding="utf-8"))
+    elif said.exists():
+        record = json.loads(said.read_text(encoding="utf-8"))
     else:
         record = {"network": name, "status": "failed", "why": f"its process ended by {process.exitcode}"}
     record |= {"seconds": round(time.monotonic() - start, 1), "commit": commit()}
     place.write_text(json.dumps(record), encoding="utf-8")
+    said.unlink(missing_ok=True)
     return record
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import json
@@ -878,3 +879,14 @@ def test_a_layer_of_one_output_is_planned_or_stays_dense(name: str) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 1, 3))
     plan = us.plan(model, name, ratio=0.9, spatial="separable", include=["1", "2"])
     assert plan.params <= 0.9 * sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_a_mild_budget_is_shared_evenly_by_layers_of_all_sizes() -> None:
+    """As of a sentence encoder: none keeps nearly all of its cost while others are cut to a fifth."""
+    block = [nn.Linear(96, 96), nn.Linear(96, 96), nn.Linear(96, 384), nn.Linear(384, 96)]
+    model = nn.Sequential(*block, *copy.deepcopy(block), nn.Linear(96, 10))
+    plan = us.plan(model, "low_rank", ratio=0.9)
+    shares = [layer.params / layer.dense_params for layer in plan if layer.spec is not None]
+    assert len(shares) == 8
+    assert max(shares) <= 0.95
+    assert max(shares) - min(shares) < 0.05

@@ -268,11 +268,14 @@ class Looking(nn.Module):
         return self.layer(y[:, :4]) if bool((x > 0).any()) else y
 
 
-def test_a_network_that_looks_at_values_fails_without_them_with_a_hint_and_counts_with_them() -> None:
-    with pytest.raises(ValueError, match="if it needs real values, pass meta=False"):
-        us.cost(Looking(), torch.ones(2, 4))
-    assert us.cost(Looking(), torch.ones(2, 4), meta=False).mult_adds == 2 * 48
-    assert us.cost(Looking(), torch.zeros(2, 4), meta=False).mult_adds == 48
+def test_a_network_that_looks_at_values_is_counted_with_them_by_itself() -> None:
+    assert us.cost(Looking(), torch.ones(2, 4)).mult_adds == 2 * 48
+    assert us.cost(Looking(), torch.zeros(2, 4)).mult_adds == 48
+
+
+def test_a_weightless_network_that_looks_at_values_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Looking cannot run on an example of shape \[\(2, 4\)\]"):
+        us.cost(Looking().to("meta"), torch.ones(2, 4))
 
 
 class Listing(nn.Module):
@@ -288,10 +291,8 @@ class Listing(nn.Module):
         return y
 
 
-def test_a_network_with_a_tensor_in_a_list_says_how_to_count_it() -> None:
-    with pytest.raises(ValueError, match="pass meta=False"):
-        us.cost(Listing(), torch.ones(2, 4))
-    assert us.cost(Listing(), torch.ones(2, 4), meta=False).mult_adds == 48
+def test_a_network_with_a_tensor_in_a_list_is_counted() -> None:
+    assert us.cost(Listing(), torch.ones(2, 4)).mult_adds == 48
 
 
 # ---- the model is left as it was -------------------------------------------------------------------------

@@ -182,3 +182,43 @@ def test_a_truncated_file_is_refused_and_the_model_is_unchanged(
     with pytest.raises(ValueError, match="is not a whole"):
         load_weights(model, path)
     assert_same(model, before)
+
+
+class Flat(nn.Module):
+    """What `Nested` does, its layers in a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.middle, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4)))
+        self.top = nn.Linear(4, 3)
+
+
+def test_weights_of_another_hierarchy_are_paired_in_order_and_it_is_said() -> None:
+    source, model = Flat(), Nested()
+    with pytest.warns(UserWarning, match="all 10 tensors were paired in the order in which they are stored"):
+        pairs = load_weights(model, source.state_dict())
+    assert pairs["middle.bias"] == "body.1.1.bias"
+    assert torch.equal(model.get_parameter("body.1.1.weight"), source.middle.weight)
+
+
+@pytest.mark.parametrize("change", ["order", "last name", "shape"])
+def test_weights_that_do_not_fit_in_order_are_refused(change: str) -> None:
+    state = state_of(Flat())
+    if change == "order":
+        state = dict(reversed(state.items()))
+    elif change == "last name":
+        state = {key.replace("running_mean", "mean"): tensor for key, tensor in state.items()}
+    else:
+        state["head.bias"] = torch.zeros(5)
+    model = Nested()
+    before = state_of(model)
+    with pytest.raises(ValueError, match="the weights do not fit Nested"):
+        load_weights(model, state)
+    assert_same(model, before)

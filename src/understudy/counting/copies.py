@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from understudy._util.meta import meta_tensors
+from understudy._util.meta import Convert, converted_tensors
 from understudy._util.wrappers import held
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -18,13 +18,13 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _LIBRARIES = ("torch", "timm", "torchvision", "transformers")
 
 
-def copy_to_run(model: nn.Module, *, meta: bool) -> nn.Module:
-    """A deep copy in evaluation mode, on the meta device or where the network is.
+def copy_to_run(model: nn.Module, own: Convert) -> nn.Module:
+    """A deep copy in evaluation mode, with every tensor of its modules converted.
 
     A parallel or compiled wrapper only calls what it wraps, under the same paths. Hooks that neither the
     network itself nor a library put there watch the network of the caller, and are left out.
     """
-    memo: dict[int, Any] = meta_tensors(model) if meta else _computed_tensors(model)
+    memo = converted_tensors(model, own)
     foreign = {id(hook): hook for hook in _foreign_hooks(model)}
     memo |= foreign  # not copied either: they may hold anything
     for wrapper in reversed([*model.modules()]):  # the innermost first
@@ -53,12 +53,6 @@ def _unfuse_(network: nn.Module) -> None:
             module.activation_relu_or_gelu = 0
         elif isinstance(module, nn.TransformerEncoder):
             module.use_nested_tensor = False
-
-
-def _computed_tensors(model: nn.Module) -> dict[int, Any]:
-    """Copies, by identity, of what old-style weight norm keeps: torch copies no tensor with a history."""
-    kept = [value for module in model.modules() for value in vars(module).values()]
-    return {id(one): one.detach().clone() for one in kept if isinstance(one, Tensor) and not one.is_leaf}
 
 
 class _Calling(nn.Module):

@@ -1,4 +1,4 @@
-"""Run a network once on a copy without weights, and record what every module did and what it cost."""
+"""Run a copy of a network once, without weights if it can, and record what each module did and cost."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from understudy.transforms import Transform
 
 from . import operations
 from .copies import copy_to_run
+from .ways import Way, as_it_is, ways_to_run
 
 # One input, its shape, or several inputs by place or by name.
 Example = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -38,24 +39,33 @@ class Trace:
 def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
     """Trace one forward pass in evaluation mode; the model itself is neither run nor changed.
 
-    With `meta=False` the pass runs on a real copy, for networks whose control flow looks at values.
+    A copy without weights runs it; where that fails, as in a network that makes tensors on the CPU, fake
+    tensors; and where that fails too, as in one whose control flow looks at values, a real copy on the CPU.
+    With `meta=False` it is a real copy from the first, where the model is.
     """
-    network = copy_to_run(model, meta=meta)
     example = as_inputs(example)
-    own = (lambda tensor: tensor.detach().to("meta")) if meta else (lambda tensor: tensor.detach().clone())
-    example = tree_map_only(Tensor, own, example)  # a network may write to its input
+    trials = list(ways_to_run(model)) if meta else [as_it_is()]
+    for number, way in enumerate(trials):
+        try:
+            return _traced(model, example, way)
+        except operations.UnknownOperationError:
+            raise
+        except Exception as error:
+            if number < len(trials) - 1:
+                continue
+            shapes = [tuple(leaf.shape) for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
+            raise ValueError(
+                f"{type(model).__name__} cannot run on an example of shape {shapes}: {error}"
+            ) from error
+    raise AssertionError("there is always a way to run a network")
+
+
+def _traced(model: nn.Module, example: Example, way: Way) -> Trace:
+    network = copy_to_run(model, way.own)
+    inputs = tree_map_only(Tensor, way.given, example)  # a network may write to its input
     tracer = _Tracer(network)
-    try:
-        with torch.no_grad(), tracer:
-            _call(network, example)
-    except operations.UnknownOperationError:
-        raise
-    except Exception as error:
-        shapes = [tuple(leaf.shape) for leaf in tree_leaves(example) if isinstance(leaf, Tensor)]
-        hint = " (if it needs real values, pass meta=False)" if meta else ""
-        raise ValueError(
-            f"{type(model).__name__} cannot run on an example of shape {shapes}: {error}{hint}"
-        ) from error
+    with torch.no_grad(), way.mode, tracer:
+        _call(network, inputs)
     return tracer.record
 
 
@@ -150,7 +160,7 @@ class _Tracer(TorchDispatchMode):
     ) -> Any:
         if not operations.has_rule(func):
             with self:  # an operation made of others is counted by its parts
-                result = func.decompose(*args, **(kwargs or {}))
+                result = operations.in_parts(func, args, kwargs or {})
                 if result is not NotImplemented:
                     return result
         result = func(*args, **(kwargs or {}))

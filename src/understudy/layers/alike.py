@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from understudy._util.meta import meta_copy
 
+from .geometry import DenseConv
+
 aten = torch.ops.aten
 Layout = Literal["out_in", "in_out"]
 # What nn.Linear and the convolutions are made of, and casts.
@@ -65,7 +67,7 @@ def computes_as(module: nn.Module, parent: type[nn.Module]) -> bool:
     if issubclass(parent, nn.Linear):
         x = torch.empty(2, weight.shape[1], device="meta", dtype=weight.dtype)
     else:
-        groups = twin.groups if isinstance(twin, nn.Conv1d | nn.Conv2d) else 1
+        groups = twin.groups if isinstance(twin, DenseConv) else 1
         sides = [32 + 2 * size for size in weight.shape[2:]]
         x = torch.empty(2, groups * weight.shape[1], *sides, device="meta", dtype=weight.dtype)
     for training in (True, False):

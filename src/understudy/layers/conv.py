@@ -107,7 +107,7 @@ class Conv(Layer):
         return out if self.bias is None else out + self.bias.to(out.dtype).reshape(-1, *(1 for _ in size))
 
     def merged(self) -> DenseConv:
-        """The same map as nn.Conv1d or nn.Conv2d."""
+        """The same map as nn.Conv1d, nn.Conv2d or nn.Conv3d."""
         return merged_conv(self.geometry, self.weight, self.bias)
 
     def extra_repr(self) -> str:

@@ -12,10 +12,18 @@ from torch import Tensor, nn
 from understudy._util.meta import meta_copy
 
 from .alike import linear_layout
-from .geometry import Geometry
+from .geometry import DenseConv, Geometry
 
-Kind = Literal["linear", "conv1d", "conv2d", "other"]
-_KINDS: dict[type[nn.Module], Kind] = {nn.Linear: "linear", nn.Conv1d: "conv1d", nn.Conv2d: "conv2d"}
+Kind = Literal["linear", "conv1d", "conv2d", "conv3d", "other"]
+_KINDS: dict[type[nn.Module], Kind] = {
+    nn.Linear: "linear",
+    nn.Conv1d: "conv1d",
+    nn.Conv2d: "conv2d",
+    nn.Conv3d: "conv3d",
+}
+
+
+CONVOLUTIONS: tuple[Kind, ...] = ("conv1d", "conv2d", "conv3d")  # by their dimensions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +54,12 @@ class DenseMap:
     @property
     def geometry(self) -> Geometry | None:
         """Where a convolution looks; None for a linear map."""
-        return Geometry.of(self.module) if isinstance(self.module, nn.Conv1d | nn.Conv2d) else None
+        return Geometry.of(self.module) if isinstance(self.module, DenseConv) else None
 
     @property
     def groups(self) -> int:
         """Equal, consecutive slices of the channels, each with rows of W of its own."""
-        return self.module.groups if isinstance(self.module, nn.Conv1d | nn.Conv2d) else 1
+        return self.module.groups if isinstance(self.module, DenseConv) else 1
 
 
 def dense_map(module: nn.Module) -> DenseMap | None:

@@ -1,4 +1,4 @@
-"""Where a convolution looks: kernel, stride, padding and dilation in one or two dimensions."""
+"""Where a convolution looks: kernel, stride, padding and dilation in one to three dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-DenseConv = nn.Conv1d | nn.Conv2d
+DenseConv = nn.Conv1d | nn.Conv2d | nn.Conv3d
+# By the number of dimensions, less one.
+_CLASSES = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_FUNCTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Geometry:
 
     @property
     def dims(self) -> int:
-        """1 or 2."""
+        """1, 2 or 3."""
         return len(self.kernel)
 
     @property
@@ -87,14 +90,14 @@ class Geometry:
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, groups: int = 1) -> Tensor:
         """A convolution of this geometry."""
-        run = F.conv1d if self.dims == 1 else F.conv2d
+        run = _FUNCTIONS[self.dims - 1]
         if self.padding_mode == "zeros":
             return run(x, weight, bias, self.stride, self.padding, self.dilation, groups)
         return run(self.pad(x), weight, bias, self.stride, 0, self.dilation, groups)
 
     def step(self, weight: Tensor, bias: Tensor | None, groups: int = 1) -> Callable[[Tensor], Tensor]:
         """A convolution of this geometry, but for its input; the padding is of zeros."""
-        run = F.conv1d if self.dims == 1 else F.conv2d
+        run = _FUNCTIONS[self.dims - 1]
         stride, padding, dilation = self.stride, self.padding, self.dilation
         return lambda x: run(x, weight, bias, stride, padding, dilation, groups)
 
@@ -109,6 +112,10 @@ class Geometry:
         x = self.pad(x)
         if self.dims == 2:
             return F.unfold(x, self.kernel, dilation=self.dilation, stride=self.stride)
+        if self.dims == 3:
+            for axis, (k, s, d) in enumerate(zip(self.kernel, self.stride, self.dilation, strict=True), 2):
+                x = x.unfold(axis, d * (k - 1) + 1, s)[..., ::d]
+            return x.permute(0, 1, 5, 6, 7, 2, 3, 4).flatten(1, 4).flatten(2)
         return F.unfold(
             x.unsqueeze(2), (1, *self.kernel), dilation=(1, *self.dilation), stride=(1, *self.stride)
         )
@@ -125,7 +132,7 @@ class Geometry:
     ) -> DenseConv:
         """A plain convolution of this geometry, its weights not set."""
         conv: DenseConv = skip_init(
-            nn.Conv1d if self.dims == 1 else nn.Conv2d,
+            _CLASSES[self.dims - 1],
             in_channels,
             out_channels,
             self.kernel,

@@ -20,6 +20,7 @@ from understudy.transforms.orders import Order
 from understudy.transforms.stages import State
 
 from .execution import DEFAULT, Execution
+from .geometry import DenseConv
 from .kept import Kept, Steps, held_by, may_keep
 from .plain import Lowered
 
@@ -193,7 +194,7 @@ def check_plain(model: nn.Module) -> None:
 
 
 @torch.no_grad()
-def fill_(dense: nn.Linear | nn.Conv1d | nn.Conv2d, weight: Tensor, bias: Tensor | None) -> None:
+def fill_(dense: nn.Linear | DenseConv, weight: Tensor, bias: Tensor | None) -> None:
     """Give a plain layer its weight and bias, and the bias whether it is trained."""
     dense.weight.copy_(weight)
     if bias is not None and dense.bias is not None:

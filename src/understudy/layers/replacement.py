@@ -15,7 +15,7 @@ from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import TwoFactors
 
 from .conv import Conv
-from .dense import Kind, Shell, the_dense_map
+from .dense import CONVOLUTIONS, Kind, Shell, the_dense_map
 from .execution import DEFAULT, Execution
 from .geometry import Geometry
 from .grouped import GroupConv, GroupedConv
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Way = Literal["pointwise", "separable", "inside", "unfolded"]
 MOST_FEATURES = 1 << 24  # of one side of a layer
 _MOST_SEED = 1 << 62
-_KERNEL_SIZES: dict[Kind, int] = {"linear": 0, "conv1d": 1, "conv2d": 2}
+_KERNEL_SIZES: dict[Kind, int] = {"linear": 0, "conv1d": 1, "conv2d": 2, "conv3d": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Replacement:
         in_features, groups = transform.in_features, len(layer.transforms)
         if isinstance(layer, GroupConv | GroupedConv):
             kernel, in_features = layer.geometry.kernel, layer.in_channels
-            kind = "conv1d" if layer.geometry.dims == 1 else "conv2d"
+            kind = CONVOLUTIONS[layer.geometry.dims - 1]
             way = _way(layer.convs[0] if isinstance(layer, GroupedConv) else layer)
         spec = Spec(transform.name, transform.knob, transform.seed, transform.spec_options())
         out_features, execution = groups * transform.out_features, layer.execution

@@ -9,10 +9,12 @@ from torch.nn.parameter import is_lazy
 
 from understudy.layers.alike import computes_as
 from understudy.layers.dense import Kind, dense_map
+from understudy.layers.geometry import DenseConv
 from understudy.layers.layer import Layer
 from understudy.layers.opening import why_closed
 
 _METHODS = ("forward", "_conv_forward")
+_TRANSPOSED = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 
 def kind_of(module: nn.Module) -> Kind:
@@ -38,9 +40,12 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
         return "an embedding looks rows up and multiplies nothing"
     if isinstance(module, nn.MultiheadAttention):
         return why_closed(module) or _sharing(path, module, owners)
+    if isinstance(module, _TRANSPOSED):
+        return "a transposed convolution spreads its inputs over patches, for which there is no stand-in"
     dense = dense_map(module)
     if dense is None:
-        return f"{type(module).__module__}.{type(module).__name__} is not torch's Linear, Conv1d or Conv2d"
+        name = f"{type(module).__module__}.{type(module).__name__}"
+        return f"{name} is neither torch's Linear nor a convolution"
     if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
         return "its shape is not known before its first call"
     if any(name in vars(module) for name in _METHODS):
@@ -58,7 +63,7 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
     sharing = _sharing(path, module, owners)
     if sharing is not None:
         return sharing
-    if isinstance(module, nn.Conv1d | nn.Conv2d) and 1 < module.groups == module.in_channels:
+    if isinstance(module, DenseConv) and 1 < module.groups == module.in_channels:
         return "already depthwise"
     return None
 

@@ -76,8 +76,8 @@ def plan(
     `example` is an input or its shape, needed to count mult-adds and for time; `include` and `exclude` are as
     for `sites`, whose result may stand for the model. `options` are the transform's own, such as
     `{"indexing": "independent"}`. `seed` decides what is drawn: fresh weights and fixed random indices, for
-    every layer its own. `meta=False` runs the example on a real copy of the network instead of one without
-    weights, for networks that look at values. A `request` says all of this in one record instead.
+    every layer its own. The example runs on a copy of the network without weights or, where it cannot, on a
+    real one; `meta=False` takes a real one at once. A `request` says all of this in one record instead.
 
     With a `calibration` of the trained `model` (see `calibrate`) the budget is spent where the network's
     outputs lose least by it, and with `spatial="auto"` convolutions are unfolded or taken inside.

@@ -18,6 +18,7 @@ from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example, Trace, trace
 from understudy.layers.attention import Attention
 from understudy.layers.dense import Kind, dense_map
+from understudy.layers.geometry import DenseConv
 from understudy.layers.layer import Layer
 from understudy.layers.opening import opened
 
@@ -133,7 +134,7 @@ def sites(
 ) -> Sites:
     """List every module with a weight matrix and whether it will be substituted. The model is not changed.
 
-    By default all nn.Linear, nn.Conv1d and nn.Conv2d are, what computes the same, and the projections of
+    By default all nn.Linear and convolutions of torch are, what computes the same, and the projections of
     nn.MultiheadAttention (its q_proj, k_proj, v_proj and out_proj), but for the first convolution and the
     last layer, in the order in which they run on the `example` or, without one, are registered.
     `include` names what is wanted instead, `exclude` what is not: glob patterns on module paths ("layer1",
@@ -185,7 +186,7 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
     in_features = out_features = params = 0
     whole = isinstance(module, Layer) or kind_of(module) != "other"  # parts of others are sites themselves
     matrices = [p for p in module.parameters(recurse=whole) if not is_lazy(p) and p.dim() >= 2]
-    if isinstance(module, nn.Conv1d | nn.Conv2d):
+    if isinstance(module, DenseConv):
         kernel = module.kernel_size
         in_features, out_features = module.in_channels, module.out_channels
     elif matrices and not isinstance(module, Layer):
@@ -210,7 +211,7 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
         weight_reads=record.weight_reads[path] if record else 0,
         mult_adds=record.mult_adds[path] if record else None,
         skip=skip,
-        groups=module.groups if isinstance(module, nn.Conv1d | nn.Conv2d) else 1,
+        groups=module.groups if isinstance(module, DenseConv) else 1,
         pixels=pixels,
     )
 

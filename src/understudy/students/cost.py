@@ -75,8 +75,9 @@ class Cost(Shown):
 def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
     """Count what one forward pass on `example` costs, in evaluation mode, without touching the model.
 
-    Operations are traced on a weightless copy (`meta=False`: on a real one). One that has no rule raises
-    UnknownOperationError; nothing is counted as zero for want of knowledge.
+    Operations are traced on a copy: without weights where the network runs so, else for real (`meta=False`:
+    for real at once, where the network is). One that has no rule raises UnknownOperationError; nothing is
+    counted as zero for want of knowledge.
 
     >>> import understudy as us
     >>> us.cost(us.create_model("wrn_28_10"), (1, 3, 32, 32))

@@ -24,6 +24,7 @@ from understudy.transforms.hashed import Hashed
 
 from .substitute import MisfitError, build_layers, exchange, settle_
 from .tensors import HEADER_KEY, FileError, check_path, header_text, read_tensors, write_tensors
+from .versions import versioned
 from .wrappers import OwnNames
 
 _KIND, _VERSION = "student", 4
@@ -123,7 +124,7 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
     state |= {name: module.get_extra_state() for name, module in _seeded(student).items()}
     _check_types(path, student, state)
     try:
-        student.load_state_dict(state, assign=weightless)
+        student.load_state_dict(versioned(state, student), assign=weightless)
     except (RuntimeError, ValueError) as error:  # names, shapes or indices that differ
         raise FileError(f"{path} does not fit {type(model).__name__}: {clipped(str(error))}") from error
     return settle_(student)

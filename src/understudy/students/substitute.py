@@ -80,7 +80,7 @@ def substitute_(model: nn.Module, plan: Plan, *, init: Init = "project") -> nn.M
 
 @torch.no_grad()
 def merge(model: nn.Module) -> nn.Module:
-    """A copy of `model` with plain nn.Linear, nn.Conv1d and nn.Conv2d for the stand-ins: same outputs.
+    """A copy of `model` with plain linear layers and convolutions for the stand-ins: same outputs.
 
     >>> import understudy as us
     >>> model = us.create_model("wrn_10_1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 
 from understudy._util.guard import the_network
 
+from .versions import versioned
+
 Shapes = Mapping[str, tuple[int, ...]]
 Tree = dict[str, Any]  # name → Tree, or the full key of a tensor
 
@@ -27,8 +30,9 @@ def load_weights(
 
     Keys are first rewritten by `mapping` (old prefix → new prefix). If they are then the model's own, they
     are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same
-    shapes inside correspond, and among alike ones the first to the first, in natural order. Anything left
-    over on either side is an error, and the model is then unchanged.
+    shapes inside correspond, and among alike ones the first to the first, in natural order. Where that leaves
+    something over, but all tensors fit one after the other, by shape and last name, they are paired so, with
+    a warning. Anything left over on either side is an error, and the model is then unchanged.
 
     >>> from torch import nn
     >>> weights = {"first.weight": torch.ones(2, 3), "first.bias": torch.ones(2)}
@@ -45,6 +49,13 @@ def load_weights(
         shapes = {key: tuple(state[original].shape) for key, original in renamed.items()}
         targets = {key: tuple(tensor.shape) for key, tensor in wanted.items()}
         found = _match(_tree(shapes), _tree(targets), shapes, targets)
+        if len(found) < max(len(shapes), len(targets)) and _fits_in_order(shapes, targets):
+            found = dict(zip(shapes, targets, strict=True))
+            warnings.warn(
+                f"the names of the weights are not those of {type(model).__name__}: all {len(found)} tensors "
+                "were paired in the order in which they are stored, in which every shape fits",
+                stacklevel=2,
+            )
         pairs = {renamed[key]: target for key, target in found.items()}
     for original, key in pairs.items():
         if state[original].shape != wanted[key].shape:
@@ -57,8 +68,19 @@ def load_weights(
             f"the weights do not fit {type(model).__name__}: {len(pairs)} of {len(state)} tensors found a "
             f"place; left over {left}, missing {sorted(missing)[:3]}"
         )
-    model.load_state_dict({key: state[original] for original, key in pairs.items()}, strict=False)
+    placed = {key: state[original] for original, key in pairs.items()}
+    model.load_state_dict(versioned(placed, model), strict=False)
     return pairs
+
+
+def _fits_in_order(shapes: Shapes, targets: Shapes) -> bool:
+    """Whether the tensors have the same shapes and last names, one after the other."""
+    ours, theirs = ([(_leaf(key), shape) for key, shape in side.items()] for side in (shapes, targets))
+    return ours == theirs
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def _read(path: Path) -> dict[str, Tensor]:

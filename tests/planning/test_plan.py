@@ -713,9 +713,8 @@ def test_a_plan_with_options_and_dense_layers_goes_to_a_file_and_back(tmp_path: 
 
 def edited(**changes: Any) -> str:
     """The JSON of a plan with some fields changed; None takes a field away."""
-    data = json.loads(us.plan(Mixed(), "low_rank", scale=0.5).to_json())
-    data |= changes
-    return json.dumps({name: value for name, value in data.items() if value is not None})
+    data = json.loads(us.plan(Mixed(), "low_rank", scale=0.5).to_json()) | changes
+    return json.dumps({name: value for name, value in data.items() if changes.get(name, 0) is not None})
 
 
 SPEC = {"transform": "low_rank", "knob": 2, "seed": 0, "options": {}}

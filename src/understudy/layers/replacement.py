@@ -111,7 +111,16 @@ class Replacement:
         ]
 
     @property
-    def matrix_in_features(self) -> int:
+    def depthwise_taps(
+    transform: type[Transform], way: Way, shape: tuple[int, int], knob: int, *, groups: int, area: int
+) -> int:
+    """Parameters of a stand-in's depthwise convolution, where it has one; `shape` is that of one group."""
+    if way == "inside":
+        return groups * with_two_factors(transform).waist(*shape, knob).width * area
+    return groups * shape[0] * area if way == "separable" else 0
+
+
+def matrix_in_features(self) -> int:
         """Columns of the structured matrix, of one group."""
         return matrix_in_features(self.way, self.in_features // self.groups, self.kernel)
 

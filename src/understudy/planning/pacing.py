@@ -68,7 +68,7 @@ def pace_remark(survey: Sites, layers: Sequence[PlannedLayer]) -> str:
         transform, shape = get_transform(layer.spec.transform), layer.matrix_shape
         before += site_nanoseconds(sites[layer.path])
         after += stand_in_nanoseconds(sites[layer.path], transform, layer.way, shape, layer.spec.knob)
-    if after <= _SLOWER * before:
+    if after <= _SLOWER * before or not before:  # another module reads its weights
         return ""
     return (
         f"smaller, but slower: for this example its stand-ins take about {after / before:.1f} times as long "

@@ -26,7 +26,7 @@ from understudy._util.records import (
     to_plain,
 )
 from understudy._util.text_tables import Shown, Table
-from understudy.layers.replacement import Replacement
+from understudy.layers.replacement import Replacement, depthwise_taps
 from understudy.transforms import get_transform
 
 from .request import Request
@@ -70,9 +70,10 @@ class PlannedLayer(Replacement):
         dense = self.out_features * (self.in_features // self.groups) * math.prod(self.kernel)
         params = dense
         if self.spec is not None:
-            made, shape = get_transform(self.spec.transform), self.out_features // self.groups
-            taps = self.in_features * math.prod(self.kernel) if self.way == "separable" else 0
-            params = taps + self.groups * made.params(self.matrix_in_features, shape, self.spec.knob)
+            made, shape, knob = get_transform(self.spec.transform), self.matrix_shape, self.spec.knob
+            area = math.prod(self.kernel)
+            taps = depthwise_taps(made, self.way, shape, knob, groups=self.groups, area=area)
+            params = taps + self.groups * made.params(*shape, knob)
         if (self.dense_params, self.params) != (dense, params):
             told = f"{self.params} of {self.dense_params}"
             raise ValueError(f"{self.path!r} has {params} of {dense} parameters, not {told}")

@@ -7,7 +7,7 @@ import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence
 
-from understudy.layers.replacement import Spec, Way, matrix_in_features
+from understudy.layers.replacement import Spec, Way, depthwise_taps, matrix_in_features
 from understudy.transforms import Transform
 from understudy.transforms.dense import Dense
 from understudy.transforms.registry import with_two_factors
@@ -58,9 +58,8 @@ class Pricing:
 
     def taps(self, knob: int) -> int:
         """Parameters of the depthwise convolution, where there is one."""
-        if self.way == "inside":
-            return self.site.groups * self.waist(knob).width * self.site.area
-        return self.site.in_features * self.site.area if self.way == "separable" else 0
+        site = self.site
+        return depthwise_taps(self.transform, self.way, self.shape, knob, groups=site.groups, area=site.area)
 
     def params(self, knob: int) -> int:
         """Parameters of the stand-in, without the bias."""

@@ -14,7 +14,7 @@ from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example, trace
 from understudy.layers.layer import Layer, stand_ins
 
-from .file import file_size
+from .file import file_size, seeded
 from .wrappers import unwrapped
 
 
@@ -123,6 +123,8 @@ def _own_tensors(module: nn.Module, counted: dict[int, Any], *, recurse: bool) -
         module.state_dict(destination=own, keep_vars=True)
     else:
         module._save_to_state_dict(own, "", True)
+    for name in seeded(module):
+        own.pop(name, None)  # no file holds it
     params = size = 0
     for tensor in own.values():
         if id(tensor) not in counted:

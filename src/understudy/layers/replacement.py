@@ -111,16 +111,7 @@ class Replacement:
         ]
 
     @property
-    def depthwise_taps(
-    transform: type[Transform], way: Way, shape: tuple[int, int], knob: int, *, groups: int, area: int
-) -> int:
-    """Parameters of a stand-in's depthwise convolution, where it has one; `shape` is that of one group."""
-    if way == "inside":
-        return groups * with_two_factors(transform).waist(*shape, knob).width * area
-    return groups * shape[0] * area if way == "separable" else 0
-
-
-def matrix_in_features(self) -> int:
+    def matrix_in_features(self) -> int:
         """Columns of the structured matrix, of one group."""
         return matrix_in_features(self.way, self.in_features // self.groups, self.kernel)
 
@@ -185,6 +176,15 @@ def _way(conv: GroupConv) -> Way:
     if conv.geometry.area == 1:
         return "pointwise"
     return "separable" if isinstance(conv, SeparableConv) else "unfolded"
+
+
+def depthwise_taps(
+    transform: type[Transform], way: Way, shape: tuple[int, int], knob: int, *, groups: int, area: int
+) -> int:
+    """Parameters of a stand-in's depthwise convolution, where it has one; `shape` is that of one group."""
+    if way == "inside":
+        return groups * with_two_factors(transform).waist(*shape, knob).width * area
+    return groups * shape[0] * area if way == "separable" else 0
 
 
 def matrix_in_features(way: Way, in_features: int, kernel: Sequence[int]) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import nn
 
 import understudy as us
 from understudy.planning.budget import Budget
+from understudy.planning.pacing import stand_in_nanoseconds
 
 
 def network(width: int = 512) -> nn.Module:
@@ -74,3 +76,15 @@ def test_a_student_that_will_be_slower_says_so_and_a_quicker_one_does_not() -> N
     assert any(remark.startswith("smaller, but slower: for this example") for remark in slow.remarks)
     quick = us.plan(network(), "low_rank", ratio=0.2, example=(256, 512))
     assert not any("slower" in remark for remark in quick.remarks)
+
+
+def test_a_budget_of_time_counts_all_three_parts_of_what_is_taken_inside() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3, stride=2), nn.Conv2d(64, 8, 1))
+    example = torch.zeros(8, 3, 32, 32)
+    survey = us.sites(model, example=example)
+    (site,) = [one for one in survey.chosen if one.path == "1"]
+    made = us.get_transform("low_rank")
+    times = [stand_in_nanoseconds(site, made, "inside", (64, 64), knob) for knob in (4, 16, 64)]
+    assert times == sorted(set(times))
+    plan = us.plan(model, "low_rank", latency=0.5, example=example, spatial="inside")
+    assert sum(layer.params for layer in plan) < survey.params

@@ -10,6 +10,8 @@ from understudy.layers.pace import OVERHEAD, Work, pace_of, quickest
 from understudy.layers.replacement import Way
 from understudy.transforms import Transform, get_transform
 from understudy.transforms.orders import convolving
+from understudy.transforms.registry import with_two_factors
+from understudy.transforms.two_factors import Waist
 
 from .plan import PlannedLayer
 from .sites import Site, Sites
@@ -21,6 +23,8 @@ def stand_in_nanoseconds(
     site: Site, transform: type[Transform], way: Way, shape: tuple[int, int], knob: int
 ) -> int:
     """Of all calls in one pass; where another module reads the weight, each read forms it."""
+    if way == "inside":
+        return _inside_nanoseconds(site, with_two_factors(transform).waist(*shape, knob), shape)
     area = site.area if way == "unfolded" else 1
     orders = convolving(transform.all_orders(*shape, knob), area)
     taps = Work("depthwise", 0, site.in_features * site.area, 2 * site.in_features)
@@ -32,6 +36,19 @@ def stand_in_nanoseconds(
         taken += OVERHEAD + site.groups * each
         if way == "separable":
             taken += pace_of([taps], positions)
+    return round(taken)
+
+
+def _inside_nanoseconds(site: Site, waist: Waist, shape: tuple[int, int]) -> int:
+    """The way in at every input pixel, the taps and the way out at every output pixel; all groups at once."""
+    in_features, out_features, groups = *shape, site.groups
+    width = groups * waist.width
+    coming = Work("plain", groups * waist.before, groups * waist.before, groups * in_features + width)
+    taps = Work("depthwise", 0, width * site.area, 2 * width)
+    going = Work("plain", groups * waist.after, groups * waist.after, width + groups * out_features)
+    taken = 0.0
+    for pixels, positions in zip(site.pixels or (), _positions(site), strict=True):
+        taken += OVERHEAD + pace_of([coming], pixels) + pace_of([taps, going], positions)
     return round(taken)
 
 

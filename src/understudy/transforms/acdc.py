@@ -17,7 +17,7 @@ from .metric import Metric
 from .orders import Order
 from .stages import State, result_type
 
-_AT_ONCE = 1 << 22  # entries of the matrices that a graph holds at a time, some 16 MB
+_AT_ONCE = 1 << 24  # entries of the matrices that a graph holds at a time, 64 MB
 
 
 class Acdc(Transform):

@@ -13,7 +13,7 @@ from understudy._util.text_tables import Shown, Table, table
 from understudy.counting.trace import Example, trace
 from understudy.layers.layer import Layer, stand_ins
 
-from .file import file_size
+from .file import file_size, seeded
 from .wrappers import unwrapped
 
 
@@ -112,6 +112,8 @@ def _own_tensors(module: nn.Module, counted: dict[int, Any], *, recurse: bool) -
     own: dict[str, Any] = {}
     if recurse:
         module.state_dict(destination=own, keep_vars=True)
+        for name in seeded(module):  # in the header
+            own.pop(name, None)
     else:
         module._save_to_state_dict(own, "", True)
     params = size = 0

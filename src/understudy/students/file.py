@@ -112,7 +112,7 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())
     state |= {alias: state[name] for alias, name in header.aliases.items()}
-    state |= {name: module.get_extra_state() for name, module in _seeded(student).items()}
+    state |= {name: module.get_extra_state() for name, module in seeded(student).items()}
     _check_types(path, student, state)
     try:
         student.load_state_dict(state, assign=weightless)
@@ -159,12 +159,13 @@ def _read_header(path: str | Path, content: dict[str, Any] | None) -> Header:
         raise FileError(f"{path} has a header that understudy did not write: {error}") from error
 
 
-def _seeded(model: nn.Module) -> dict[str, Hashed]:
+def seeded(model: nn.Module) -> dict[str, Hashed]:
     """The modules whose extra state follows from the seed in the header, by the name of that state."""
+    inside = {id(module) for _, layer in stand_ins(model) for module in layer.modules()}
     return {
         f"{path}.{_EXTRA}" if path else _EXTRA: module
         for path, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, Hashed)
+        if isinstance(module, Hashed) and id(module) in inside
     }
 
 
@@ -193,7 +194,7 @@ def _contents(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
     aliases: dict[str, str] = {}
     own_name = OwnNames(model)
     state: dict[str, object] = model.state_dict(keep_vars=True)
-    for name in _seeded(model):
+    for name in seeded(model):
         state.pop(name, None)
     for key, value in ((own_name(name), value) for name, value in state.items()):
         if not isinstance(value, Tensor) or value.dtype not in _DTYPES:

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from understudy._util.records import RecordError, clipped, from_plain, to_plain
+from understudy._util.records import RecordError, from_plain, to_plain
 from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
 from understudy.layers.opening import opened
@@ -108,7 +108,7 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
     try:
         layers = build_layers(model, header.layers, init="none")
     except MisfitError as error:
-        raise FileError(f"{path}: {clipped(str(error))}") from error
+        raise FileError(f"{path}: {error}") from error
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())
     state |= {alias: state[name] for alias, name in header.aliases.items()}
@@ -117,7 +117,7 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
     try:
         student.load_state_dict(state, assign=weightless)
     except (RuntimeError, ValueError) as error:  # names, shapes or indices that differ
-        raise FileError(f"{path} does not fit {type(model).__name__}: {clipped(str(error))}") from error
+        raise FileError(f"{path} does not fit {type(model).__name__}: {error}") from error
     return settle_(student)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from understudy._util.modules import adopt, become_
 from understudy._util.nearest import hint
-from understudy._util.records import clipped
+from understudy._util.records import InputError
 from understudy.layers.attention import Attention
 from understudy.layers.dense import the_dense_map
 from understudy.layers.grouped import GroupedConv
@@ -33,7 +33,7 @@ from .progress import shown
 from .wrappers import unwrapped
 
 
-class MisfitError(ValueError):
+class MisfitError(InputError):
     """A plan, or a file, that is of another network."""
 
 
@@ -148,14 +148,12 @@ def build_layers(model: nn.Module, layers: Iterable[Replacement], init: Init) ->
         problems = _first(problem for layer in planned if (problem := _not_finite(layer, modules)))
     if problems:
         more = " (and more)" if len(problems) > 3 else ""
-        raise MisfitError(
-            f"the plan does not fit {type(model).__name__}: {clipped('; '.join(problems[:3]))}{more}"
-        )
+        raise MisfitError(f"the plan does not fit {type(model).__name__}: {'; '.join(problems[:3])}{more}")
     steps = shown(planned, "substituting")
     try:
         return {layer.path: _build(layer, modules[layer.path], init) for layer in steps}
     except ValueError as error:  # a way to run that a transform has not
-        raise MisfitError(f"the plan does not fit {type(model).__name__}: {clipped(str(error))}") from error
+        raise MisfitError(f"the plan does not fit {type(model).__name__}: {error}") from error
 
 
 def _first(problems: Iterable[str]) -> list[str]:

@@ -20,13 +20,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from understudy._util.files import whole_file
-from understudy._util.records import RecordError, as_table, clipped, parse_json
+from understudy._util.records import InputError, RecordError, as_table, parse_json
 
 HEADER_KEY = "understudy"
 _NO_DIGEST = f"sha256:{'0' * 64}"  # as long as any
 
 
-class FileError(ValueError):
+class FileError(InputError):
     """A file that is not what it should be: damaged, changed, or of another kind or version."""
 
 
@@ -70,7 +70,7 @@ def read_tensors(
             header = None if text is None else _header(path, text, version)
             tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise FileError(f"{path} is not a whole safetensors file: {clipped(str(error))}") from error
+        raise FileError(f"{path} is not a whole safetensors file: {error}") from error
     if header is not None:
         wanted = header.pop("digest", None)
         if verify and wanted != _digest(header, tensors):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from understudy._util.names import check_label
 from understudy._util.provenance import Machine
-from understudy._util.records import Json, RecordError, from_plain, to_plain
+from understudy._util.records import InputError, Json, RecordError, from_plain, to_plain
 
 FORMAT = 2  # of a result
 Role = Literal["teacher", "student", "baseline"]
@@ -23,7 +23,7 @@ FAILURES: tuple[State, ...] = ("diverged", "failed", "unreachable")
 SETTLED: tuple[State, ...] = ("finished", "diverged")  # a failed run may go well another time
 
 
-class ResultsError(ValueError):
+class ResultsError(InputError):
     """Results that are not what this version reads."""
 
 

@@ -196,7 +196,7 @@ def test_runs_lists_every_run_with_how_it_stands(run: Run, tmp_path: Path) -> No
     assert "diverged" in diverged.err
     assert "Traceback" not in diverged.err
     (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "config.json").write_text("{}")
+    (tmp_path / "damaged" / "config.json").write_text("[]")
     listed = run("runs", tmp_path)
     assert listed.code == 0
     lines = {line.split()[0]: line for line in listed.out.splitlines() if line.strip()}

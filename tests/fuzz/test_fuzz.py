@@ -8,7 +8,7 @@ import pytest
 from file_kinds import kinds
 from fuzzing import MEGABYTES, fuzz, peak_megabytes, through_the_command
 
-COUNT, COMMANDS, SEED = 25, 1, 7
+COUNT, COMMANDS, SEED = 15, 1, 7
 
 
 def test_no_damaged_file_is_mishandled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -766,7 +766,7 @@ def edited_layer(**changes: Any) -> str:
         (edited_layer(kernel=[10**9, 3]), "not a plan: .*sizes"),
         (edited_layer(params=1), "parameters, not 1 of"),
         (edited_layer(mult_adds=-1), "mult_adds is -1, below 0"),
-        (edited(params=1), "params is 1, but its layers give"),
+        (json.dumps(json.loads(edited_layer()) | {"params": 1}), "params is 1, but its layers give"),
         (edited_layer(path="point"), "2 layers have the path 'point'"),
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else None,

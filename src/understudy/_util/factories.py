@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from .nearest import hint
+from .records import InputError
 
 _LIBRARY = re.compile(r"(timm|torchvision|transformers):[A-Za-z0-9_./-]+")
 
@@ -21,7 +22,7 @@ class FactoryError(ValueError):
     """There is nothing to call at this place, or it cannot be called so."""
 
 
-class TrustError(ValueError):
+class TrustError(InputError):
     """A file names a function that nobody has asked to be called."""
 
 

@@ -24,7 +24,10 @@ def parse_count(text: str | float) -> int:
             raise ValueError(
                 f"{text!r} is not a count: write a whole number, or one such as 600k, 17.6M, 0.53G"
             )
-        count = round(float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]])
+        number = float(match[1].replace("_", "").replace(",", "")) * _UNITS[match[2]]
+        if not math.isfinite(number):
+            raise ValueError(f"{text[:20]!r}… is not a count: it has {len(text)} characters")
+        count = round(number)
     if count < 1:
         raise ValueError(f"{text!r} is not a count of at least 1")
     return int(count)

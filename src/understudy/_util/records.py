@@ -31,7 +31,14 @@ _PLAIN_KEY = re.compile(r"[\w.*:/ +-]{1,60}")
 _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a finite number"}
 
 
-class RecordError(ValueError):
+class InputError(ValueError):
+    """Something from outside that is not what it should be, told on one line of a readable length."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(clipped(message))
+
+
+class RecordError(InputError):
     """Content that is not the record it should be."""
 
 

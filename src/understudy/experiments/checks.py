@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy._util.nearest import hint
+from understudy._util.records import InputError
 from understudy.planning.budget import METRICS, Budget
 from understudy.planning.request import TransformChoice, assigned
 from understudy.train import Recipe
@@ -17,7 +18,7 @@ _DECIDED = {"network", "data", "seed", "transform", "request", "teacher", "plan"
 _TYPES = {bool: "true or false", int: "a whole number", str: "text"}
 
 
-class GridError(ValueError):
+class GridError(InputError):
     """A grid that cannot be run as it is."""
 
 

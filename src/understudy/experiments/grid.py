@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Any
 
 from understudy import data
-from understudy._util.records import clipped
 from understudy._util.shipped import read_toml, shipped_names
 from understudy.train import load_recipe
 
@@ -76,7 +75,7 @@ def load_grid(name: str | Path, data_folder: Path | None = None) -> Grid:
     try:
         return make_grid(Path(name).stem, table, data_folder)
     except ValueError as error:
-        raise GridError(f"grid {name}: {clipped(str(error))}") from error
+        raise GridError(f"grid {name}: {error}") from error
 
 
 def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = None) -> Grid:

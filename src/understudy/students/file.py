@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from understudy._util.guard import the_network
-from understudy._util.records import RecordError, clipped, from_plain, to_plain
+from understudy._util.records import RecordError, from_plain, to_plain
 from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
 from understudy.layers.opening import opened
@@ -117,7 +117,7 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
     try:
         layers = build_layers(model, header.layers, init="none")
     except MisfitError as error:
-        raise FileError(f"{path}: {clipped(str(error))}") from error
+        raise FileError(f"{path}: {error}") from error
     student = exchange(model, {id(model.get_submodule(name)): layer for name, layer in layers.items()})
     weightless = any(parameter.is_meta for parameter in student.parameters())
     state |= {alias: state[name] for alias, name in header.aliases.items()}
@@ -126,7 +126,7 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
     try:
         student.load_state_dict(versioned(state, student), assign=weightless)
     except (RuntimeError, ValueError) as error:  # names, shapes or indices that differ
-        raise FileError(f"{path} does not fit {type(model).__name__}: {clipped(str(error))}") from error
+        raise FileError(f"{path} does not fit {type(model).__name__}: {error}") from error
     return settle_(student)
 
 
@@ -170,10 +170,11 @@ def _read_header(path: str | Path, content: dict[str, Any] | None) -> Header:
 
 def seeded(model: nn.Module) -> dict[str, Hashed]:
     """The modules whose extra state follows from the seed in the header, by the name of that state."""
+    inside = {id(module) for _, layer in stand_ins(model) for module in layer.modules()}
     return {
         f"{path}.{_EXTRA}" if path else _EXTRA: module
         for path, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, Hashed)
+        if isinstance(module, Hashed) and id(module) in inside
     }
 
 

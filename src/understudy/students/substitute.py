@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from understudy._util.guard import the_network
 from understudy._util.modules import adopt, become_
 from understudy._util.nearest import hint
+from understudy._util.records import InputError
 from understudy.layers.attention import Attention
 from understudy.layers.dense import the_dense_map
 from understudy.layers.grouped import GroupedConv
@@ -35,7 +36,7 @@ from .progress import shown
 from .wrappers import unwrapped
 
 
-class MisfitError(ValueError):
+class MisfitError(InputError):
     """A plan, or a file, that is of another network."""
 
 

@@ -20,13 +20,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from understudy._util.files import whole_file
-from understudy._util.records import RecordError, as_table, parse_json
+from understudy._util.records import InputError, RecordError, as_table, parse_json
 
 HEADER_KEY = "understudy"
 _NO_DIGEST = f"sha256:{'0' * 64}"  # as long as any
 
 
-class FileError(ValueError):
+class FileError(InputError):
     """A file that is not what it should be: damaged, changed, or of another kind or version."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from understudy._util.records import Json, RecordError, from_plain, to_plain
+from understudy._util.records import InputError, Json, RecordError, from_plain, to_plain
 from understudy.students.tensors import FileError, read_tensors, write_tensors
 
 _KIND, _VERSION = "checkpoint", 1
@@ -64,7 +64,7 @@ class _Header:
     state: State
 
 
-class CheckpointError(ValueError):
+class CheckpointError(InputError):
     """A file that is damaged, or of another run."""
 
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy import __version__
-from understudy._util.records import Json, RecordError, VersionError, clipped, read_record, write_record
+from understudy._util.records import InputError, Json, RecordError, VersionError, read_record, write_record
 
 from .recipe import FORMAT, Recipe
 
 CONFIG = "config.json"
 
 
-class RunError(ValueError):
+class RunError(InputError):
     """A folder that is not what a run needs."""
 
 
@@ -56,4 +56,4 @@ def read_config(folder: Path) -> tuple[Recipe, Inputs]:
         told = str(error).removeprefix(f"{path}: ")
         raise RunError(f"{path} is not the settings of a run: {told}") from error
     except ValueError as error:
-        raise RunError(f"{path} is not the settings of a run: {clipped(str(error))}") from error
+        raise RunError(f"{path} is not the settings of a run: {error}") from error

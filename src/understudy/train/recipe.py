@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from understudy._util.names import check_label, check_name, file_name
 from understudy._util.nearest import hint
-from understudy._util.records import RecordError, clipped, short
+from understudy._util.records import InputError, RecordError, short
 from understudy._util.shipped import read_toml, shipped_names
 from understudy.distil.decay import Policy, Scope
 from understudy.distil.distillation import Distance
@@ -37,7 +37,7 @@ _MOST = 2**62  # of a count or a seed: what comes of it is a whole number of 64 
 INDIFFERENT: Mapping[str, bool] = MappingProxyType({"decides": False})
 
 
-class RecipeError(ValueError):
+class RecipeError(InputError):
     """Settings that are no recipe."""
 
 
@@ -208,7 +208,7 @@ def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
     except RecordError:
         raise
     except ValueError as error:
-        raise RecipeError(clipped(str(error))) from error
+        raise RecipeError(str(error)) from error
 
 
 def recipe_settings(name: str | Path) -> dict[str, Any]:

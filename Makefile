@@ -18,7 +18,7 @@ help:
 	@echo "make hooks      run the checks of make lint before every commit"
 	@echo "make demo       train a teacher and a student with every transform; a table and a page"
 	@echo "make benchmark  measure layers, input, memory, recipes, sweeps; write benchmarks/results"
-	@echo "make fuzz       damaged files of every kind, 200 each; write benchmarks/results/fuzz.json"
+	@echo "make fuzz       damaged files of every kind, 400 each; write benchmarks/results/fuzz.json"
 	@echo "make clean      remove $(VENV) and caches"
 
 $(BIN)/python:
@@ -74,7 +74,7 @@ benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/report.py --write
 
 fuzz: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzzing.py --count 200 --write
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzzing.py --count 400 --seed 53 --write
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* dist

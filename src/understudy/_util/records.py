@@ -78,8 +78,7 @@ def from_plain(kind: type[Record], content: object, where: str = "") -> Record:
     except RecordError:
         raise
     except ValueError as error:
-        told = clipped(str(error))
-        raise RecordError(f"{where}: {told}" if where else told) from error
+        raise RecordError(f"{where}: {error}" if where else str(error)) from error
 
 
 def parse_json(text: str) -> Any:

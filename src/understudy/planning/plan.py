@@ -19,7 +19,6 @@ from understudy._util.quantities import format_count, format_shape, format_share
 from understudy._util.records import (
     RecordError,
     as_table,
-    clipped,
     from_plain,
     parse_json,
     read_table,
@@ -210,14 +209,14 @@ def _read(content: dict[str, Any]) -> Plan:
     try:
         asked = Request.from_dict(request if isinstance(request, dict) else {"request": request})
     except ValueError as error:
-        raise RecordError(f"request: {clipped(str(error))}") from error
+        raise RecordError(f"request: {error}") from error
     # A request is written as people write one: its transforms and options as tables.
     plan = from_plain(Plan, {**content, "request": _EMPTY} if "request" in content else content)
     plan = dataclasses.replace(plan, request=asked)
     try:
         _check(plan)
     except ValueError as error:
-        raise RecordError(clipped(str(error))) from error
+        raise RecordError(str(error)) from error
     return plan
 
 

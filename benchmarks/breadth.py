@@ -27,7 +27,6 @@ import importlib
 import json
 import multiprocessing
 import os
-import resource
 import sys
 import time
 import traceback
@@ -105,6 +104,8 @@ def in_a_process(name: str, place: Path) -> dict[str, Any]:
 
 def one(name: str, place: Path) -> None:
     """Write the outcome of one network, within limits."""
+    import resource  # not on every system
+
     resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES * 2**30, GIGABYTES * 2**30))
     warnings.simplefilter("ignore")
     place.write_text(json.dumps(outcome(name)), encoding="utf-8")

@@ -120,7 +120,9 @@ def test_network_and_data_may_come_from_a_file_of_one_s_own(run: Run, tmp_path: 
     done = run("train", tmp_path / "own.toml", *flags)
     assert done.code == 0, done.err
     assert "ratio=0.2" in done.text.split(" recipe ", 1)[0]
-    tested = run("evaluate", tmp_path / "run")
+    refused = run("evaluate", tmp_path / "run")
+    assert_refused(refused, "as its network, which would be called: --trust")
+    tested = run("evaluate", tmp_path / "run", "--trust")
     assert tested.code == 0, tested.err
     assert " of 100" in tested.text
 
@@ -472,7 +474,7 @@ def test_a_disk_that_fills_under_the_writer_of_tensors_is_told_in_one_line(
     def full(*_: Any, **__: Any) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("understudy.students.file.save_file", full)
+    monkeypatch.setattr("understudy.students.tensors.save_file", full)
     result = run("train", "demo", *SMALL, "--set", "checkpoint_seconds=1000", "--out", tmp_path / "run")
     assert_refused_last_line(result, "No space left on device")
     assert not (tmp_path / "run" / "model.safetensors").exists()

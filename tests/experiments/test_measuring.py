@@ -34,7 +34,7 @@ def test_calls_take_turns_and_the_first_round_does_not_count(monkeypatch: pytest
     clock, log = Clock(monkeypatch), list[str]()
     calls = {"a": clock.taking(log, "a", 9, 1, 3, 2), "b": clock.taking(log, "b", 9, 4, 6, 5)}
     taken = time_in_turns(calls, rounds=3, wait=lambda: log.append("|"))  # type: ignore[arg-type]
-    assert taken == {"a": Timing(1, 2, 3), "b": Timing(4, 5, 3)}
+    assert taken == {"a": Timing(1, 2, 3, 1.0), "b": Timing(4, 5, 3, 0.4)}
     assert "".join(log) == "ab" + "|a||b|" * 3
 
 

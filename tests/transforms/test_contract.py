@@ -325,7 +325,8 @@ class TakesTheDearerOrder(LowRank):
 class RunsAnOperationThatTheTraceDoesNotKnow(LowRank):
     def apply_rows(self, state: State, x: Tensor) -> Tensor:
         y = super().apply_rows(state, x)
-        return y + torch.cdist(y[:0], y[:0]).sum()
+        unknown: Tensor = torch.linalg.pinv(y[:, :1])
+        return y + unknown.sum()
 
 
 class MultipliesUnseenInAConvolution(Shuffle):

@@ -121,12 +121,10 @@ def _own_tensors(module: nn.Module, counted: dict[int, Any], *, recurse: bool) -
     own: dict[str, Any] = {}
     if recurse:
         module.state_dict(destination=own, keep_vars=True)
-        for name in seeded(module):  # in the header
-            own.pop(name, None)
     else:
         module._save_to_state_dict(own, "", True)
     for name in seeded(module):
-        own.pop(name, None)  # no file holds it
+        own.pop(name, None)  # in the header
     params = size = 0
     for tensor in own.values():
         if id(tensor) not in counted:

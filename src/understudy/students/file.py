@@ -60,12 +60,13 @@ def save(model: nn.Module, path: str | Path) -> None:
     >>> model = us.create_model("wrn_10_1")
     >>> us.save(us.substitute(model, us.plan(model, "hashed", ratio=0.2)), "student.safetensors")
     """
-    if any(isinstance(module, Lowered) for module in model.modules()):
+    network = the_network(model, weights=True)
+    if any(isinstance(module, Lowered) for module in network.modules()):
         raise ValueError(
             f"{type(model).__name__} holds stand-ins that were lowered, which no file can name: save the "
             "student that us.lower was given"
         )
-    tensors, header = _contents(the_network(model, weights=True))
+    tensors, header = _contents(network)
     stored: dict[str, Tensor] = {}
     storages: set[int] = set()
     for key, tensor in tensors.items():

@@ -119,7 +119,7 @@ def convert(key: str, value: Any, wanted: Any, *, from_text: bool = True) -> Any
     except (ValueError, OverflowError):
         raise problem from None
     if wanted is int and abs(converted) > _MOST:
-        raise problem
+        raise ValueError(f"{key} is {short(value)}, above {_MOST}")
     if wanted is float and not math.isfinite(converted):
         raise problem
     return converted

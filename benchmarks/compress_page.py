@@ -123,7 +123,7 @@ def draw(cells: Cells) -> None:
             ax.set(xlim=(28, 97), ylim=(0, 1.05 * dense))
             ax.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
         axes[-1].set_xlabel("parameters kept (of MiniLM: of its linear layers); dotted: the original")
-        figure.legend(loc="outside lower center", ncols=4)
+        figure.legend(loc="outside lower center", ncols=3)
         for path in save(figure, FIGURES, "compress"):
             if path.suffix != ".svg":
                 path.unlink()

@@ -190,3 +190,13 @@ def test_a_comparison_says_which_cannot_be_taken_inside() -> None:
     made = us.compare(small(), ratio=0.5, spatial="inside")
     assert {"low_rank", "btt", "blast"} <= set(made.plans)
     assert "two factors" in made.refused["hashed"]
+
+
+@pytest.mark.parametrize("name", ["low_rank", "btt"])
+def test_groups_taken_inside_are_lowered_and_take_an_empty_batch(name: str) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3, groups=2), nn.Conv2d(16, 4, 3)).eval()
+    x = torch.randn(2, 3, 9, 9)
+    student = us.substitute(model, us.plan(model, name, scale=0.3, spatial="inside")).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(us.lower(student)(x), student(x), rtol=1e-4, atol=1e-5)
+        assert student(x[:0]).shape == (0, 4, 3, 3)

@@ -88,3 +88,10 @@ def test_a_budget_of_time_counts_all_three_parts_of_what_is_taken_inside() -> No
     assert times == sorted(set(times))
     plan = us.plan(model, "low_rank", latency=0.5, example=example, spatial="inside")
     assert sum(layer.params for layer in plan) < survey.params
+
+
+def test_a_budget_of_time_finds_ranks_that_are_multiples() -> None:
+    plan = us.plan(network(768), "pivoted", latency=0.6, example=(512, 768), multiple=8)
+    knobs = [layer.spec.knob for layer in plan if layer.spec is not None]
+    assert knobs
+    assert all(knob % 8 == 0 for knob in knobs)

@@ -889,3 +889,11 @@ def test_a_mild_budget_is_shared_evenly_by_layers_of_all_sizes() -> None:
     assert len(shares) == 8
     assert max(shares) <= 0.95
     assert max(shares) - min(shares) < 0.05
+
+
+def test_a_budget_of_bytes_holds_for_a_file_of_many_groups(tmp_path: Path) -> None:
+    model = nn.Sequential(*(nn.Conv2d(64, 64, 3, padding=1, groups=16, bias=False) for _ in range(4)))
+    budget = 45_000
+    plan = us.plan(model, "low_rank", bytes=budget, include=["*"], spatial="unfolded")
+    us.save(us.substitute(model, plan), tmp_path / "file")
+    assert (tmp_path / "file").stat().st_size <= budget

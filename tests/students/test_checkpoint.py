@@ -545,3 +545,24 @@ def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     saved = student("hashed")
     us.save(saved, tmp_path / "file")
     assert torch.equal(us.load(tmp_path / "file", Small()).eval()(image()), saved(image()))
+
+
+def test_tied_weights_are_one_parameter_in_a_network_that_had_none(tmp_path: Path) -> None:
+    def tied() -> nn.Module:
+        words, head = nn.Embedding(8, 4), nn.Linear(4, 8, bias=False)
+        head.weight = words.weight
+        return nn.ModuleDict({"words": words, "head": head})
+
+    us.save(tied(), tmp_path / "file")
+    with torch.device("meta"):
+        weightless = tied()
+    loaded = us.load(tmp_path / "file", weightless)
+    assert loaded.get_parameter("head.weight") is loaded.get_parameter("words.weight")
+
+
+def test_places_that_name_no_row_are_refused(tmp_path: Path) -> None:
+    saved = student("pivoted", "unfolded")
+    next(layer for _, layer in us.stand_ins(saved)).transform.get_buffer("places")[0] = 10**6
+    us.save(saved, tmp_path / "file")
+    with pytest.raises(FileError, match="places do not name each of"):
+        us.load(tmp_path / "file", Small())

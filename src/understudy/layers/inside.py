@@ -109,8 +109,10 @@ class InsideConv(Layer):
         layout = self.execution.layout
         if layout == "rows" or (layout == "auto" and is_channels_last(x)):
             pixels = x.movedim(1, -1)
-            return stage.rows(pixels.reshape(-1, x.shape[1])).reshape(*pixels.shape[:-1], -1).movedim(-1, 1)
-        return stage.columns(x.flatten(2)).reshape(len(x), -1, *x.shape[2:])
+            made = stage.rows(pixels.reshape(-1, x.shape[1]))
+            return made.reshape(*pixels.shape[:-1], made.shape[1]).movedim(-1, 1)
+        made = stage.columns(x.flatten(2))
+        return made.reshape(len(x), made.shape[1], *x.shape[2:])
 
     def merged(self) -> DenseConv:
         """One dense k×k convolution."""

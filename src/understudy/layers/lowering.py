@@ -72,6 +72,8 @@ def _as_layer(layer: Layer, order: str) -> Layer:
 def _grouped(layer: GroupedConv) -> nn.Module:
     """Plain stages of all groups as grouped convolutions; what is not plain is formed, group by group."""
     first = layer.convs[0]
+    if isinstance(first, InsideConv):
+        return _as_layer(layer, FORMED)
     part = first.pointwise if isinstance(first, SeparableConv) else first
     order = _order_of(part)
     groups = [held_stages(transform, order.name) or [] for transform in layer.transforms]

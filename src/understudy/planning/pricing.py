@@ -117,7 +117,9 @@ class Pricing:
     def rising(self, metric: str) -> Sequence[int]:
         """The knobs in whose order the cost never falls: one that costs more than a later one is left out."""
         knobs = self.transform.knobs(*self.shape)
-        if metric == "nanoseconds":
+        if self.multiple > 1 and self.transform.has_rank:
+            knobs = [knob for knob in knobs if self.rounded(knob) == knob]
+        if metric == "nanoseconds" and knobs:
             step = -(-len(knobs) // _TIMED_KNOBS)  # each is looked at stage by stage
             knobs = knobs[::-step][::-1]
             return rising_along(knobs, lambda knob: self.cost(metric, knob))
@@ -132,8 +134,6 @@ class Pricing:
         A stand-in saves some of the layer, and costs no more than the dense matrix in the same way would.
         """
         knobs = self.rising(metric)
-        if self.multiple > 1:
-            knobs = [knob for knob in knobs if self.rounded(knob) == knob]
         kept = 1 - LEAST_SAVING
         limits = [highest_within(knobs, self.params, kept * self.site.params)]
         if self.transform is not Dense and self.way != "inside":  # which are the dense matrix, and no matrix

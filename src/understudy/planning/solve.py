@@ -66,7 +66,10 @@ class Planner:
         if metric == "params":
             return self.survey.params
         if metric == "bytes":
-            header = sum(_LAYER_HEADER + 4 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.chosen)
+            header = sum(
+                _LAYER_HEADER + (1 + 3 * site.groups) * (_TENSOR_HEADER + len(site.path))
+                for site in self.survey.chosen
+            )
             header += sum(2 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.items)
             return self.survey.bytes + header + _FILE_HEADER
         if metric == "nanoseconds":

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from understudy._util.guard import the_network
 from understudy._util.quantities import format_bytes, format_count, format_share
@@ -121,13 +121,13 @@ def _own_tensors(module: nn.Module, counted: dict[int, Any], *, recurse: bool) -
     own: dict[str, Any] = {}
     if recurse:
         module.state_dict(destination=own, keep_vars=True)
+        for name in seeded(module):
+            own.pop(name, None)  # in the header
     else:
         module._save_to_state_dict(own, "", True)
-    for name in seeded(module):
-        own.pop(name, None)  # in the header
     params = size = 0
     for tensor in own.values():
-        if id(tensor) not in counted:
+        if isinstance(tensor, Tensor) and id(tensor) not in counted:
             counted[id(tensor)] = tensor  # held, so that no other tensor gets its identity
             size += tensor.numel() * tensor.element_size()
             params += tensor.numel() if isinstance(tensor, nn.Parameter) else 0

@@ -128,7 +128,18 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
         student.load_state_dict(versioned(state, student), assign=weightless)
     except (RuntimeError, ValueError) as error:  # names, shapes or indices that differ
         raise FileError(f"{path} does not fit {type(model).__name__}: {error}") from error
+    if weightless:  # each name was given a tensor of its own
+        _tie_(student, header.aliases)
     return settle_(student)
+
+
+def _tie_(student: nn.Module, aliases: Mapping[str, str]) -> None:
+    """Let every other name of a parameter be the same parameter again."""
+    for alias, name in aliases.items():
+        (owner, _, own), (home, _, key) = alias.rpartition("."), name.rpartition(".")
+        shared = student.get_submodule(home)._parameters.get(key)
+        if shared is not None:
+            student.get_submodule(owner).register_parameter(own, shared)
 
 
 def _check_types(path: str | Path, student: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -26,12 +26,11 @@ from .losses import Loss
 from .optimisers import OptimiserName
 from .precision import Precision
 from .schedules import Schedule
-from .settings import REQUEST_KEYS, SIZES, changed_request, convert, overlaid, written
+from .settings import MOST, REQUEST_KEYS, SIZES, changed_request, convert, overlaid, written
 
 FORMAT = 3  # of what an identity is made of, and of a run's settings on disk
 
 _LARGEST = 1e30  # of a number: float32 can hold its product with a weight
-_MOST = 2**62  # of a count or a seed: what comes of it is a whole number of 64 bits
 
 # Of a field: what a run is called, where its inputs lie, how it runs. Another choice gives the same result.
 INDIFFERENT: Mapping[str, bool] = MappingProxyType({"decides": False})
@@ -241,8 +240,8 @@ def _check(recipe: Recipe) -> None:
     for key, wanted in _types().items():
         if wanted is float and getattr(recipe, key) > _LARGEST:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, above {_LARGEST:g}")
-        if wanted is int and getattr(recipe, key) > _MOST:
-            raise ValueError(f"{key} is {getattr(recipe, key)!r}, above {_MOST}")
+        if wanted is int and getattr(recipe, key) > MOST:
+            raise ValueError(f"{key} is {getattr(recipe, key)!r}, above {MOST}")
     for key in ("ema", "drop_path", "label_smoothing"):
         if not 0 <= getattr(recipe, key) < 1:
             raise ValueError(f"{key} is {getattr(recipe, key)!r}, not in 0..1")

@@ -12,7 +12,7 @@ from understudy._util.records import short
 from understudy.planning.budget import METRICS, Budget, Metric
 from understudy.planning.request import EVERYWHERE, Request
 
-_MOST = 1 << 53  # of a whole number
+MOST = 1 << 62  # of a count or a seed: what comes of it is a whole number of 64 bits
 # Each of these decides how large the student is; one goes over another.
 SIZES = (*METRICS, "plan")
 # The flat keys of a request; `seed` is the recipe's own.
@@ -118,8 +118,8 @@ def convert(key: str, value: Any, wanted: Any, *, from_text: bool = True) -> Any
         converted = wanted(value)
     except (ValueError, OverflowError):
         raise problem from None
-    if wanted is int and abs(converted) > _MOST:
-        raise ValueError(f"{key} is {short(value)}, above {_MOST}")
+    if wanted is int and abs(converted) > MOST:
+        raise ValueError(f"{key} is {short(value)}, above {MOST}")
     if wanted is float and not math.isfinite(converted):
         raise problem
     return converted

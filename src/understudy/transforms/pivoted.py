@@ -92,6 +92,14 @@ class Pivoted(Transform):
             std = self.in_features**-0.5 if std is None else std
             self.a.mul_(self.knob**-0.5 / std)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        places = state_dict.get(f"{prefix}places")
+        if isinstance(places, Tensor) and not places.is_meta:
+            rows = torch.arange(self.out_features, device=places.device)
+            if not torch.equal(places.long().sort().values, rows):
+                raise ValueError(f"places do not name each of {self.out_features} rows once")
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
     @torch.no_grad()
     def project_(self, matrix: Tensor) -> None:
         """The nearest matrix of this rank."""

@@ -22,6 +22,7 @@ from understudy.experiments import (
     sweep_curves,
     sweep_status,
 )
+from understudy.planning.budget import Budget
 from understudy.report import planned_overview, results_overview, write_report
 
 from .common import app, show
@@ -62,6 +63,13 @@ def sweep(
         bool, typer.Option("--plan-only", help="Show what every cell will cost, and stop.")
     ] = False,
     trust: Trust = False,
+    answers: Annotated[
+        str,
+        typer.Option(
+            help="Bytes on disk for what a teacher answers, which students of one seed share; 0 keeps none.",
+            metavar="BYTES",
+        ),
+    ] = "4GB",
 ) -> None:
     """Train every cell of GRID: the teacher once, then all students and baselines.
 
@@ -87,6 +95,7 @@ def sweep(
             data_folder=data,
             download=download,
             trust=trust,
+            answers_limit=0 if answers == "0" else int(Budget.of(bytes=answers).amount),
             report=lambda event: console.print(escape(line(event)), highlight=False, soft_wrap=True),
         )
     except KeyboardInterrupt:

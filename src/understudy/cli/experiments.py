@@ -59,6 +59,13 @@ def sweep(
     ] = None,
     data: DataFolder = None,
     download: Download = False,
+    teacher: Annotated[
+        str | None,
+        typer.Option(
+            help="A run, a file of weights or timm:NAME in the place of the grid's teacher.",
+            show_default=False,
+        ),
+    ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show what every cell will cost, and stop.")
     ] = False,
@@ -77,7 +84,7 @@ def sweep(
     cells are not repeated, killed ones continue from their checkpoint, failed ones are tried again, and
     diverged ones, which would diverge again, are not.
     """
-    loaded = load_grid(grid, data)
+    loaded = load_grid(grid, data, teacher=teacher)
     if plan_only:
         planned = [new_result(loaded.name, item) for item in plan_cells(loaded, data)]
         show(planned_overview(loaded.name, planned))

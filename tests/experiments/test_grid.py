@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import itertools
@@ -243,6 +244,40 @@ def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
     )
 
 
+def test_a_baseline_may_be_shallower_and_may_go_by_mult_adds_on_the_images_of_the_data() -> None:
+    made = by_name(
+        grid(
+            networks="wrn_16_1",
+            baselines=[{"shallow": "24k"}, {"narrow": "400k", "shallow": "300k", "metric": "mult_adds"}],
+        )
+    )
+    shallow, narrow = made["shallow-24k-seed-0"], made["narrow-400k-mult-adds-seed-0"]
+    assert shallow.recipe.network == nets.shallower("wrn_16_1", 24_000)
+    assert narrow.recipe.network == nets.narrower("wrn_16_1", 400_000, image=(3, 8, 8))
+    assert narrow.budget == Budget("mult_adds", 400_000)
+    assert "shallow-300k-mult-adds-seed-0" in made
+
+
+def test_blocks_go_in_turn_and_those_of_one_turn_as_they_are_written() -> None:
+    made = grid(
+        students=students({"turn": 2}, {"seeds": 1}, {"seeds": 2, "turn": 2}),
+        baselines=[{"narrow": "24k", "turn": 1}],
+    )
+    assert [cell.name for cell in made.cells] == [
+        "teacher-seed-0",
+        "low_rank-24k-at-crs-seed-1",
+        "narrow-24k-seed-0",
+        "low_rank-24k-at-crs-seed-0",
+        "low_rank-24k-at-crs-seed-2",
+    ]
+
+
+def test_a_block_may_go_over_ways_that_its_names_tell_apart() -> None:
+    made = by_name(grid(students=students({"spatial": ["separable", "inside"]})))
+    for name, spatial in (("low_rank-24k", "separable"), ("low_rank-24k-inside", "inside")):
+        assert made[f"{name}-at-crs-seed-0"].recipe.request.spatial == spatial
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -289,6 +324,10 @@ def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
         ({"students": without_budget(ratio="half")}, "ratio 'half' is not a number such as"),
         ({"students": [], "baselines": []}, "neither"),
         ({"baselines": [{}]}, r"\[\[baselines\]\] needs networks by name, or narrow"),
+        ({"baselines": [{"narrow": "24k", "metric": "bytes"}]}, "metric is 'bytes', not one of params, "),
+        ({"students": students({"turn": "first"})}, "turn is 'first', not a whole number from 0 up"),
+        ({"baselines": [{"narrow": "24k", "turn": -1}]}, "turn is -1, not a whole number"),
+        ({"students": students({"spatial": ["flat"]})}, "spatial 'flat' is not one of"),
         ({"baselines": [{"narow": "24k"}]}, "has no key 'narow'.*'narrow'"),
         ({"baselines": [{"networks": "wrn_11_2"}]}, "no network 'wrn_11_2'"),
         ({"networks": ["wrn_11_2"]}, "no network 'wrn_11_2'"),
@@ -325,8 +364,8 @@ def test_a_file_is_read_or_refused_by_its_name(tmp_path: Path) -> None:
         load_grid(tmp_path / "none.toml")
 
 
-def test_the_shipped_grids_are_the_paper_s_and_the_demo() -> None:
-    assert grid_names() == ["demo", "paper_darts", "paper_wrn_28_10", "paper_wrn_50_2"]
+def test_the_shipped_grids_are_the_paper_s_the_study_and_the_demo() -> None:
+    assert grid_names() == ["demo", "paper_darts", "paper_wrn_28_10", "paper_wrn_50_2", "study_cifar10"]
 
 
 @pytest.mark.parametrize(
@@ -354,6 +393,38 @@ def test_the_grid_for_imagenet_has_the_rows_of_the_paper_s_table() -> None:
         *itertools.product(("low_rank", "hashed", "tensor_train"), ("17.6M", "4.35M")),
         ("shuffle", "17.72M"),
         ("shuffle", "6.04M"),
+    }
+
+
+def test_the_study_has_every_transform_way_budget_ablation_and_baseline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # In an instant, for it is the count itself that takes seconds.
+    monkeypatch.setattr(nets, "_mult_adds", lambda name, *_: 150 * nets._count_params(name, 10))
+    (tmp_path / "weights").write_bytes(b"of WRN-16-2")
+    cells = load_grid("study_cifar10", teacher=str(tmp_path / "weights")).cells
+    taught = [cell for cell in cells if cell.role == "student"]
+    dense = [cell for cell in cells if cell.role == "baseline"]
+    assert len(taught) + len(dense) == len(cells)  # the teacher is given
+    structures = {*us.list_transforms()} - {"dense"}
+    found: dict[tuple[object, ...], set[str]] = collections.defaultdict(set)
+    for cell in taught:
+        assert cell.budget is not None
+        recipe = cell.recipe
+        key = cell.budget.label, recipe.request.spatial, bool(recipe.attention), recipe.decay, recipe.seed
+        found[key].add(recipe.request.label)
+    whole = [("35k", 0), ("35k", 1), ("21k", 0), ("58k", 0)]
+    main = [(budget, True, "crs", seed) for budget, seed in whole]
+    off = [("35k", *switch, seed) for switch in ((False, "crs"), (True, "none")) for seed in (0, 1)]
+    for budget, *rest in main + off:
+        assert found.pop((budget, "separable", *rest)) == structures
+        assert found.pop((budget, "inside", *rest)) == {"low_rank", "shuffle", "btt", "blast"}
+    assert not found
+    budgets = [cell.budget.label for cell in cells if cell.budget and cell.budget.metric == "params"]
+    assert {*budgets[: budgets.index("21k")]} == {"35k"}  # the middle comes first
+    assert {cell.name.partition("-")[0] for cell in dense} == {"narrow", "shallow"}
+    assert {(cell.recipe.attention, cell.budget.metric) for cell in dense if cell.budget} == {
+        *itertools.product((0.0, 1000.0), ("params", "mult_adds"))
     }
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+import understudy as us
 from understudy.networks import nets
 from understudy.networks.nets.darts import (
     DARTS_V2,
@@ -301,6 +302,24 @@ def test_a_narrower_network_is_the_widest_that_fits(name: str, params: int, clas
     wider = f"{prefix}_{int(width) + 1}" if name == "darts" else f"{prefix}_{float(width) + 0.001:.6g}"
     assert count <= params < parameters(on_meta(wider, classes=classes)[0])
     assert count > 0.9 * params
+
+
+def test_a_shallower_network_has_half_of_the_blocks_and_mult_adds_are_counted_on_the_image() -> None:
+    found = nets.shallower("wrn_16_2", 24_000)
+    assert found == nets.narrower("wrn_10_2", 24_000)
+    assert nets.shallower("wrn_28_1", 10**9) == "wrn_16_1"
+    image = (3, 8, 8)
+    by_work = nets.shallower("wrn_16_1", 300_000, image=image)
+    wider = f"wrn_10_{float(by_work.rpartition('_')[2]) + 0.001:.6g}"
+    counts = [us.cost(us.create_model(name), (1, *image)).mult_adds for name in (by_work, wider)]
+    assert counts[0] is not None
+    assert counts[1] is not None
+    assert counts[0] <= 300_000 < counts[1]
+    with pytest.raises(ValueError, match=r"60 mult-adds are below what a narrower wrn_10_1 reaches"):
+        nets.shallower("wrn_16_1", 60, image=image)
+    for name in ("wrn_10_2", "wrn_50_2", "darts", "resnet20", "timm:resnet18"):
+        with pytest.raises(ValueError, match="has no shallower form"):
+            nets.shallower(name, 1000)
 
 
 def test_a_network_that_fits_is_its_own_narrower_form_and_some_have_none() -> None:

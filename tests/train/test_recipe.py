@@ -55,7 +55,13 @@ def test_a_recipe_of_the_paper_holds_its_settings(name: str, settings: dict[str,
 
 
 def test_the_shipped_recipes_are_the_paper_s_and_the_demo() -> None:
-    assert recipe_names() == ["darts_cifar10", "demo", "wrn_28_10_cifar10", "wrn_50_2_imagenet"]
+    assert recipe_names() == [
+        "cifar10_fast",
+        "darts_cifar10",
+        "demo",
+        "wrn_28_10_cifar10",
+        "wrn_50_2_imagenet",
+    ]
     assert load_recipe("demo").data == "digits"
 
 

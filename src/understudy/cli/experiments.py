@@ -22,6 +22,7 @@ from understudy.experiments import (
     sweep_curves,
     sweep_status,
 )
+from understudy.planning.budget import Budget
 from understudy.report import planned_overview, results_overview, write_report
 
 from .common import app, show
@@ -58,10 +59,24 @@ def sweep(
     ] = None,
     data: DataFolder = None,
     download: Download = False,
+    teacher: Annotated[
+        str | None,
+        typer.Option(
+            help="A run, a file of weights or timm:NAME in the place of the grid's teacher.",
+            show_default=False,
+        ),
+    ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show what every cell will cost, and stop.")
     ] = False,
     trust: Trust = False,
+    answers: Annotated[
+        str,
+        typer.Option(
+            help="Bytes on disk for what a teacher answers, which students of one seed share; 0 keeps none.",
+            metavar="BYTES",
+        ),
+    ] = "4GB",
 ) -> None:
     """Train every cell of GRID: the teacher once, then all students and baselines.
 
@@ -69,7 +84,7 @@ def sweep(
     cells are not repeated, killed ones continue from their checkpoint, failed ones are tried again, and
     diverged ones, which would diverge again, are not.
     """
-    loaded = load_grid(grid, data)
+    loaded = load_grid(grid, data, teacher=teacher)
     if plan_only:
         planned = [new_result(loaded.name, item) for item in plan_cells(loaded, data)]
         show(planned_overview(loaded.name, planned))
@@ -87,6 +102,7 @@ def sweep(
             data_folder=data,
             download=download,
             trust=trust,
+            answers_limit=0 if answers == "0" else int(Budget.of(bytes=answers).amount),
             report=lambda event: console.print(escape(line(event)), highlight=False, soft_wrap=True),
         )
     except KeyboardInterrupt:

@@ -79,31 +79,44 @@ class AttentionTransfer:
     def __call__(self, batch: Example) -> tuple[Tensor, Any]:
         """The loss, and the teacher's own output for distillation."""
         try:
-            for path in self.taps:
-                if path not in self._student_outputs:
-                    raise RuntimeError(
-                        f"nothing came out of the student at {path!r}: run it on the batch first"
-                    )
-            with frozen(self.teacher):
-                teacher_output = call(self.teacher, batch)
-            losses = [self._loss_at(path) for path in self.taps]
+            self._check_student()
+            maps, teacher_output = self.ask(batch)
+            return self.compare(maps), teacher_output
         finally:
             self._student_outputs.clear()
-            self._teacher_outputs.clear()
-        return self.beta * 3 / len(self.taps) * torch.stack(losses).sum(), teacher_output
 
-    def _loss_at(self, path: str) -> Tensor:
-        if path not in self._teacher_outputs:
-            raise RuntimeError(
-                f"nothing came out of the teacher at {path!r}: its forward pass goes elsewhere"
-            )
-        mine, wanted = (
-            attention_map(first_tensor(outputs[path], f"{network} at {path!r}").float())
-            for network, outputs in (
-                ("the student", self._student_outputs),
-                ("the teacher", self._teacher_outputs),
-            )
-        )
+    def ask(self, batch: Example) -> tuple[tuple[Tensor, ...], Any]:
+        """The teacher's map at each tap, float32 (B, pixels), and its output."""
+        try:
+            with frozen(self.teacher):
+                teacher_output = call(self.teacher, batch)
+                return tuple(self._map("the teacher", self._teacher_outputs, path) for path in self.taps), (
+                    teacher_output
+                )
+        finally:
+            self._teacher_outputs.clear()
+
+    def compare(self, maps: Sequence[Tensor]) -> Tensor:
+        """The loss, given the maps that `ask` gave for the batch that the student has just seen."""
+        try:
+            self._check_student()
+            losses = [self._loss_at(path, wanted) for path, wanted in zip(self.taps, maps, strict=True)]
+        finally:
+            self._student_outputs.clear()
+        return self.beta * 3 / len(self.taps) * torch.stack(losses).sum()
+
+    def _check_student(self) -> None:
+        for path in self.taps:
+            if path not in self._student_outputs:
+                raise RuntimeError(f"nothing came out of the student at {path!r}: run it on the batch first")
+
+    def _map(self, network: str, outputs: dict[str, Any], path: str) -> Tensor:
+        if path not in outputs:
+            raise RuntimeError(f"nothing came out of {network} at {path!r}: its forward pass goes elsewhere")
+        return attention_map(first_tensor(outputs[path], f"{network} at {path!r}").float())
+
+    def _loss_at(self, path: str, wanted: Tensor) -> Tensor:
+        mine = self._map("the student", self._student_outputs, path)
         if mine.shape != wanted.shape:
             raise ValueError(
                 f"at {path!r} the student's map is {tuple(mine.shape)}, the teacher's {tuple(wanted.shape)}"

@@ -74,6 +74,14 @@ def as_list(key: str, value: Any, kind: type) -> list[Any]:
     return [kind(item) for item in values]
 
 
+def as_turn(block: Mapping[str, Any]) -> int:
+    """When the cells of a block are trained, counted from 0."""
+    turn = block.get("turn", 0)
+    if isinstance(turn, bool) or not isinstance(turn, int) or turn < 0:
+        raise GridError(f"turn is {turn!r}, not a whole number from 0 up")
+    return turn
+
+
 def as_transforms(value: Any) -> list[TransformChoice]:
     """Names and tables of patterns, each checked; "all" is every transform but the dense one."""
     values = value if isinstance(value, list) else [value]

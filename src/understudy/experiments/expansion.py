@@ -6,12 +6,13 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from understudy._util.names import file_name
+from understudy.data import Facts
 from understudy.networks import nets
 from understudy.networks.models import create_model
-from understudy.planning.budget import METRICS, Budget
+from understudy.planning.budget import METRICS, Budget, Metric
 from understudy.planning.request import Request, assigned
 from understudy.results import Role
 from understudy.train import Recipe, RunError, teacher_identity
@@ -19,8 +20,20 @@ from understudy.train import Recipe, RunError, teacher_identity
 from .cell import Cell, budget_name, structure_name
 from .checks import GridError, as_budgets, as_list, as_settings, as_transforms, check_keys
 
-_STUDENT_KEYS = ("transforms", "networks", "seeds", "attention", "crs", "settings", *METRICS)
-_BASELINE_KEYS = ("networks", "narrow", "seeds", "attention", "settings")
+_STUDENT_KEYS = (
+    "transforms",
+    "networks",
+    "seeds",
+    "attention",
+    "crs",
+    "spatial",
+    "settings",
+    "turn",
+    *METRICS,
+)
+_BASELINE_KEYS = ("networks", "narrow", "shallow", "metric", "seeds", "attention", "settings", "turn")
+_COUNTED: tuple[Metric, ...] = ("params", "mult_adds")  # of a dense network
+Form = Literal["narrow", "shallow"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +41,7 @@ class Expansion:
     """Makes the cells of one grid."""
 
     base: Recipe
-    classes: int
+    facts: Facts
     networks: list[str]
     seeds: list[int]
     teacher_settings: Mapping[str, Any]
@@ -61,7 +74,7 @@ class Expansion:
         return Cell(f"{self._prefix(network)}teacher-seed-{recipe.seed}", "teacher", recipe)
 
     def students(self, block: Mapping[str, Any]) -> Iterator[Cell]:
-        """Transforms × budgets × attention × decay × seeds."""
+        """Transforms × ways × budgets × attention × decay × seeds."""
         check_keys("[[students]]", block, _STUDENT_KEYS)
         budgets = as_budgets(block)
         if "transforms" not in block:
@@ -75,15 +88,17 @@ class Expansion:
         for option in options:
             if not any(_has(request, option) for request in requests):
                 raise GridError(f"[students.settings] sets the option {option!r}, which no transform has")
-        for network, request, budget, attention, crs, seed in itertools.product(
+        for network, request, spatial, budget, attention, crs, seed in itertools.product(
             self._networks(block),
             [_with_options(request, {**self.options, **options}) for request in requests],
+            as_list("spatial", block.get("spatial", changed.request.spatial), str),
             budgets,
             as_list("attention", block.get("attention", bool(changed.attention)), bool),
             as_list("crs", block.get("crs", changed.decay == "crs"), bool),
             as_list("seeds", block.get("seeds", self.seeds), int),
         ):
-            marks = f"{'-at' if attention else ''}{'-crs' if crs else ''}"
+            way = f"-{file_name(spatial)}" if spatial != changed.request.spatial else ""
+            marks = f"{way}{'-at' if attention else ''}{'-crs' if crs else ''}"
             name = f"{structure_name(request)}-{budget_name(budget)}{marks}-seed-{seed}"
             yield self._taught(
                 network,
@@ -92,7 +107,7 @@ class Expansion:
                 {
                     **settings,
                     "network": network,
-                    "request": dataclasses.replace(request, budget=budget),
+                    "request": dataclasses.replace(request, budget=budget, spatial=spatial),
                     "attention": _beta(changed) if attention else 0,
                     "decay": "crs" if crs else "none",
                     "seed": seed,
@@ -101,14 +116,14 @@ class Expansion:
             )
 
     def baselines(self, block: Mapping[str, Any]) -> Iterator[Cell]:
-        """Dense networks by name, and narrower ones by parameters; × attention × seeds."""
+        """Dense networks by name, narrower and shallower ones by what they cost; × attention × seeds."""
         check_keys("[[baselines]]", block, _BASELINE_KEYS)
-        if "networks" not in block and "narrow" not in block:
-            raise GridError("[[baselines]] needs networks by name, or narrow with counts of parameters")
+        if not {"networks", "narrow", "shallow"} & block.keys():
+            raise GridError("[[baselines]] needs networks by name, or narrow or shallow with counts")
         settings, _ = as_settings("[baselines.settings]", block.get("settings", {}))
         changed = self.base.replaced(settings)
         for dense, attention, seed in itertools.product(
-            [*self._dense(block), *self._narrow(block)],
+            [*self._dense(block), *self._smaller(block, "narrow"), *self._smaller(block, "shallow")],
             as_list("attention", block.get("attention", False), bool),
             as_list("seeds", block.get("seeds", self.seeds), int),
         ):
@@ -132,12 +147,15 @@ class Expansion:
             check_network(network)
             yield _Baseline(file_name(network), network, teacher=self.networks[0])
 
-    def _narrow(self, block: Mapping[str, Any]) -> Iterator[_Baseline]:
-        counts = as_list("narrow", block["narrow"], str) if "narrow" in block else []
+    def _smaller(self, block: Mapping[str, Any], form: Form) -> Iterator[_Baseline]:
+        counts = as_list(form, block[form], str) if form in block else []
+        metric = block.get("metric", "params")
+        if metric not in _COUNTED:
+            raise GridError(f"metric is {metric!r}, not one of {', '.join(_COUNTED)}")
         for teacher, count in itertools.product(self.networks, counts):
-            budget = Budget("params", count)
-            network, problem = _narrower(teacher, int(budget.amount), self.classes)
-            name = f"{self._prefix(teacher)}narrow-{budget_name(budget)}"
+            budget = Budget(metric, count)
+            network, problem = _smaller(form, teacher, budget, self.facts)
+            name = f"{self._prefix(teacher)}{form}-{budget_name(budget)}"
             yield _Baseline(name, network, teacher, budget, problem)
 
     def _taught(
@@ -208,9 +226,11 @@ def _beta(recipe: Recipe) -> float:
 
 
 @lru_cache(maxsize=256)
-def _narrower(network: str, params: int, classes: int) -> tuple[str, str]:
-    """The narrower network, or the network itself and why there is none."""
+def _smaller(form: Form, network: str, budget: Budget, facts: Facts) -> tuple[str, str]:
+    """The narrower or shallower network, or the network itself and why there is none."""
+    make = nets.narrower if form == "narrow" else nets.shallower
+    image = facts.image_shape if budget.metric == "mult_adds" else None
     try:
-        return nets.narrower(network, params, classes), ""
+        return make(network, int(budget.amount), facts.classes, image=image), ""
     except ValueError as error:
         return network, str(error)

@@ -15,14 +15,17 @@ transforms = ["low_rank", { Linear = "shuffle", "*.conv2" = "low_rank" }]   # or
 params = ["24k", "48k"]                   # or mult_adds, bytes, ratio, scale, knob
 attention = [true, false]
 crs = [true, false]
+spatial = ["separable", "inside"]
+turn = 1                   # blocks of a lower turn are trained first; 0 is the default
 
 [students.settings]        # of the recipe, changed for this block
-spatial = "unfolded"
 include = ["Linear"]
 
 [[baselines]]
 networks = ["wrn_16_1"]    # dense networks by name
 narrow = ["24k"]           # the widest narrower network with at most so many parameters
+shallow = ["24k"]          # the widest with half of the blocks
+metric = "params"          # or "mult_adds": what they count
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from understudy._util.shipped import read_toml, shipped_names
 from understudy.train import load_recipe
 
 from .cell import Cell, short_hash
-from .checks import GridError, as_blocks, as_list, as_settings, as_table, check_keys
+from .checks import GridError, as_blocks, as_list, as_settings, as_table, as_turn, check_keys
 from .expansion import Expansion, check_network
 
 MOST_CELLS = 5000
@@ -66,14 +69,18 @@ def grid_names() -> list[str]:
     return shipped_names("grid")
 
 
-def load_grid(name: str | Path, data_folder: Path | None = None) -> Grid:
-    """A shipped grid by name, or one from a TOML file."""
+def load_grid(name: str | Path, data_folder: Path | None = None, *, teacher: str | None = None) -> Grid:
+    """A shipped grid by name, or one from a TOML file.
+
+    `teacher` stands in the place of the grid's own: a run, a file of weights, or timm:NAME.
+    """
     try:
         table = read_toml("grid", name)
     except ValueError as error:
         raise GridError(str(error)) from error
     try:
-        return make_grid(Path(name).stem, table, data_folder)
+        given = {} if teacher is None else {"teacher": {"existing": teacher}}
+        return make_grid(Path(name).stem, {**table, **given}, data_folder)
     except ValueError as error:
         raise GridError(f"grid {name}: {error}") from error
 
@@ -94,16 +101,16 @@ def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = No
         check_network(network)
     expansion = Expansion(
         base,
-        data.facts(base.data, data_folder).classes,
+        data.facts(base.data, data_folder),
         networks,
         as_list("seeds", table.get("seeds", 0), int),
         as_table("[teacher]", table.get("teacher", {})),
         options,
     )
-    made = itertools.chain(
-        itertools.chain.from_iterable(map(expansion.students, as_blocks("students", table))),
-        itertools.chain.from_iterable(map(expansion.baselines, as_blocks("baselines", table))),
-    )
+    blocks = [(block, expansion.students) for block in as_blocks("students", table)]
+    blocks += [(block, expansion.baselines) for block in as_blocks("baselines", table)]
+    in_turn = sorted(blocks, key=lambda item: as_turn(item[0]))
+    made = itertools.chain.from_iterable(expand(block) for block, expand in in_turn)
     taught = list(itertools.islice(made, MOST_CELLS + 1))
     if len(taught) > MOST_CELLS:
         raise GridError(f"the grid has more than {MOST_CELLS:,} cells: sweep it in parts")

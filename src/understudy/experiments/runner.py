@@ -19,6 +19,7 @@ from .folder import find_results, opened, read_results, run_folder, write_result
 from .grid import Grid
 from .local import LocalEngine
 from .ray_engine import RayEngine
+from .sharing import DEFAULT_LIMIT, answers_folder, sharing
 from .speed import lacks_speed, measure_speeds
 from .task import Task, one_line
 
@@ -53,6 +54,7 @@ def sweep(
     data_folder: Path | None = None,
     download: bool = False,
     trust: bool = False,
+    answers_limit: int = DEFAULT_LIMIT,
     report: Report = lambda _: None,
 ) -> list[Result]:
     """Train all cells of a grid into the folder `out`, or go on with what is there; returns the results.
@@ -66,6 +68,10 @@ def sweep(
     With `trust`, a function that the folder of an existing teacher names may be called; those that the grid
     itself names are.
 
+    Students that ask one teacher the same, for one seed and one augmentation, share its answers, rounded to
+    float16: it runs once for all of them. They lie in the sweep's folder while it runs, in at most
+    `answers_limit` bytes and as long as the disk has room; 0 keeps and rounds none.
+
     `engine` is "local" (`workers` processes on this machine), "ray", or any object with the members of
     `Engine`, which has places of its own.
 
@@ -76,12 +82,23 @@ def sweep(
     runner = _engine(engine, workers, gpus_per_cell, out / "workers.log")
     _check_data(grid.cells, data_folder, download)
     named = {name for cell in grid.cells for name in (cell.recipe.network, cell.recipe.data)}
+    if answers_limit < 0:
+        raise ValueError(f"answers_limit is {answers_limit} bytes, below 0")
     with opened(out, grid):
         results = _prepare(grid, out, planned)
-        running = _Sweep(
-            out.resolve(), {item.cell.name: item for item in planned}, results, data_folder, trust, report
-        )
-        running.run(grid.cells, runner)
+        with answers_folder(out.resolve()) as answers:
+            running = _Sweep(
+                out.resolve(),
+                {item.cell.name: item for item in planned},
+                results,
+                data_folder,
+                trust,
+                report,
+                sharing(grid.cells) if answers_limit else frozenset(),
+                answers,
+                answers_limit,
+            )
+            running.run(grid.cells, runner)
         if lacks_speed(out):
             running.tell("measuring", "", "the speed of all finished networks, in turns")
             for name, problem in measure_speeds(out, data_folder, trust=trust, named=named).items():
@@ -127,6 +144,9 @@ class _Sweep:
     data_folder: Path | None
     trust: bool
     report: Report
+    sharing: frozenset[str]
+    answers: Path
+    answers_limit: int
 
     def run(self, cells: Sequence[Cell], engine: Engine) -> None:
         """Start cells as soon as there is a slot and their teacher is done; record each as it ends."""
@@ -174,7 +194,10 @@ class _Sweep:
         recipe = dataclasses.replace(cell.recipe, teacher=teacher)
         folder = None if self.data_folder is None else str(self.data_folder.resolve())
         out = str(run_folder(self.out, cell.name))
-        return Task(cell.name, recipe, out, folder, threads, self.planned[cell.name].plan, self.trust)
+        task = Task(cell.name, recipe, out, folder, threads, self.planned[cell.name].plan, self.trust)
+        if cell.name not in self.sharing:
+            return task
+        return dataclasses.replace(task, answers=str(self.answers), answers_limit=self.answers_limit)
 
     def record(self, name: str, status: Status) -> None:
         folder = run_folder(self.out, name)

@@ -17,6 +17,7 @@ from understudy._util.records import write_record
 from understudy.planning.plan import Plan
 from understudy.results import Status
 from understudy.train import DivergedError, Recipe, Run, RunError, train
+from understudy.train.answers import Keep
 from understudy.train.run import RunInUseError
 
 MACHINE, MACHINE_FORMAT = "machine.json", 1
@@ -34,6 +35,8 @@ class Task:
     threads: int
     plan: Plan | None = None
     trust: bool = False  # functions that the folder of a teacher names may be called
+    answers: str | None = None  # a folder where the teacher's answers are kept for other tasks
+    answers_limit: int = 0  # its bytes
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -71,6 +74,7 @@ def run_task(task: Task, report: Callable[[str], None] = lambda _: None) -> Stat
 def _train(task: Task, report: Callable[[str], None]) -> None:
     """Train as soon as the folder is free."""
     data_folder = None if task.data_folder is None else Path(task.data_folder)
+    keep = None if task.answers is None else Keep(Path(task.answers), task.answers_limit)
     given_up = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
@@ -80,6 +84,7 @@ def _train(task: Task, report: Callable[[str], None]) -> None:
                 plan=task.plan,
                 data_folder=data_folder,
                 trust=task.trust,
+                keep=keep,
                 report=report,
             )
             return

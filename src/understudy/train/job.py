@@ -18,6 +18,7 @@ from understudy.counting.trace import Example
 from understudy.data import Augment, DataSet
 from understudy.planning.plan import Plan
 
+from .answers import Keep
 from .config import Inputs
 from .optimisers import check_optimiser
 from .processes import Processes, join
@@ -65,6 +66,7 @@ class Job:
     plan: Plan | None = None
     inputs: Inputs | None = None  # None: as the objects are
     processes: Processes | None = None  # None: this one alone, where the model is
+    keep: Keep | None = None  # where the teacher's answers are kept for other runs
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, nn.Module):
@@ -97,12 +99,13 @@ class Job:
         if self.inputs is not None:
             return self.inputs
         return Inputs(
-            teacher="" if self.teacher is None else f"given:{_hash(self.teacher, content=True)}",
-            plan=f"given:{_hash(self.model, content=False)}",
+            teacher="" if self.teacher is None else f"given:{model_hash(self.teacher, content=True)}",
+            plan=f"given:{model_hash(self.model, content=False)}",
         )
 
 
-def _hash(model: nn.Module, *, content: bool) -> str:
+def model_hash(model: nn.Module, *, content: bool) -> str:
+    """Follows from the names, shapes and types of all tensors, and from their values with `content`."""
     sha256 = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         sha256.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -166,10 +169,12 @@ def prepare(
     device: str | None = None,
     plan: Plan | None = None,
     trust: bool = False,
+    keep: Keep | None = None,
 ) -> Job:
     """What a recipe names, as objects; `plan` is the plan of its request, where it is made already.
 
-    With `trust`, a function that the folder of its teacher names may be called.
+    With `trust`, a function that the folder of its teacher names may be called. `keep` says where the
+    teacher's answers are kept for other runs.
     """
     processes = join(device)
     inputs = read_inputs(recipe)
@@ -205,4 +210,5 @@ def prepare(
         plan=plan,
         inputs=inputs,
         processes=processes,
+        keep=keep,
     )

@@ -20,6 +20,7 @@ from understudy.planning.plan import Plan
 from understudy.students.cost import cost
 from understudy.students.file import save as save_model
 
+from .answers import Keep
 from .checkpoint import Progress
 from .divergence import DivergedError, check_finite
 from .evaluation import evaluate
@@ -52,20 +53,24 @@ def train(
     device: str | None = None,
     tensorboard: bool = False,
     trust: bool = False,
+    keep: Keep | None = None,
     report: Callable[[str], None] = lambda _: None,
     watch: Callable[[Progress, int, float], None] = lambda *_: None,
 ) -> Outcome:
     """Train by a recipe into the folder `out`, or go on with the run that is there; returns what came out.
 
     `plan` is the plan of the recipe's request, where it is made already. With `trust`, a function that the
-    folder of its teacher names may be called. `report` is told what happens in
-    words; `watch` sees every step: the progress, batches an epoch, the loss.
+    folder of its teacher names may be called. `keep` says where the teacher's answers are kept for other runs
+    that ask the same; they are then rounded to float16. `report` is told what happens in words; `watch` sees
+    every step: the progress, batches an epoch, the loss.
     """
     run = Run(out, recipe, read_inputs(recipe))
     if run.has_finished(report):
         report(f"{out} has finished already")
         return run.outcome()
-    job = prepare(recipe, data_folder=data_folder, download=download, device=device, plan=plan, trust=trust)
+    job = prepare(
+        recipe, data_folder=data_folder, download=download, device=device, plan=plan, trust=trust, keep=keep
+    )
     return fit(job, run, tensorboard=tensorboard, report=report, watch=watch).outcome
 
 
@@ -120,6 +125,8 @@ def fit(
                     writer.save(trainer.checkpoint(progress))
                     saved = time.monotonic()
             check_finite(job.model, progress.step)
+            for problem in trainer.teaching.problems():
+                report(f"the teacher's answers: {problem}")
             epoch = trainer.end(progress)
             if job.test_batches is not None:
                 errors = evaluate(trainer.averaged(), job.test_batches, settings, device=processes.device)

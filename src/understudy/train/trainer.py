@@ -13,11 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from understudy.distil.attention import AttentionTransfer
 from understudy.distil.decay import Policy
-from understudy.distil.distillation import distillation_loss, output_loss
 from understudy.distil.frobenius import frobenius_decay
-from understudy.distil.frozen import call, first_tensor, frozen
+from understudy.distil.frozen import call, first_tensor
 from understudy.distil.groups import parameter_groups
 from understudy.distil.guidance import SelfGuidance, fading
 from understudy.layers import stand_ins
@@ -33,6 +31,7 @@ from .precision import autocast, in_layout, may_be_channels_last
 from .recipe import Recipe
 from .schedules import rate_factor
 from .student import set_drop_path_
+from .teaching import Teaching
 
 
 class Trainer:
@@ -55,12 +54,7 @@ class Trainer:
         self.optimiser = job.optimiser or make_optimiser(recipe, _groups(recipe, network, self.guidance))
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
         self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "float16")
-        self.teacher = None if job.teacher is None else _on(device, job.teacher)
-        self.attention = None
-        if recipe.attention and self.teacher is not None:
-            self.attention = AttentionTransfer(
-                network, self.teacher, taps=recipe.taps or None, beta=recipe.attention, example=job.example
-            )
+        self.teaching = Teaching(job, channels_last=self.channels_last)
         self.average = (
             {key: value.clone() for key, value in network.state_dict().items()} if recipe.ema else {}
         )
@@ -89,7 +83,7 @@ class Trainer:
         )  # drop-path and dropout follow the step
         x = in_layout(x, channels_last=self.channels_last)
         with autocast(recipe, self.processes.device):
-            logits, loss = self._loss(x, y)
+            logits, loss = self._loss(x, y, progress)
         value = float(loss.detach())
         classes = len(y) if _are_classes(logits, y) else 0
         hits = int((logits.detach().argmax(1) == y).sum()) if classes else 0
@@ -122,32 +116,17 @@ class Trainer:
         progress.seen += int(seen)
         return value
 
-    def _loss(self, x: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss(self, x: Any, y: Tensor, progress: Progress) -> tuple[Tensor, Tensor]:
         """The logits, and all that is to be lowered: the targets', the teacher's, the auxiliary head's."""
         recipe = self.recipe
         output = call(self.forward, x)
         auxiliary = output[1] if self.has_auxiliary else None
         logits = first_tensor(output, "the model")
-        taught_alone = self.teacher is not None and recipe.distillation == 1
+        taught_alone = self.teaching.alone
         loss = logits.new_zeros(())
         if not taught_alone:
             loss = target_loss(recipe.loss, logits, y, label_smoothing=recipe.label_smoothing)
-        wanted: Any = None
-        if self.attention is not None:
-            looked, wanted = self.attention(x)
-        elif self.teacher is not None and recipe.distillation:
-            with frozen(self.teacher):
-                wanted = call(self.teacher, x)
-        if recipe.distillation and self.teacher is not None:
-            taught = first_tensor(wanted, "the teacher").float()
-            soft = (
-                output_loss(logits.float(), taught)
-                if recipe.distance == "outputs"
-                else distillation_loss(logits.float(), taught, recipe.temperature)
-            )
-            loss = (1 - recipe.distillation) * loss + recipe.distillation * soft
-        if self.attention is not None:
-            loss = loss + looked
+        loss = self.teaching.added_to(loss, x, logits, progress)
         if auxiliary is not None and not taught_alone:
             loss = loss + recipe.auxiliary * target_loss(recipe.loss, auxiliary, y)
         overrides = _overrides(recipe)
@@ -173,8 +152,7 @@ class Trainer:
         """Let go of the networks; the student runs as it did before, for that is no part of training."""
         for layer, execution in self.executions:
             layer.execution = execution
-        if self.attention is not None:
-            self.attention.close()
+        self.teaching.close()
         if self.guidance is not None:
             self.guidance.close()
 
@@ -286,12 +264,6 @@ def _groups(recipe: Recipe, network: nn.Module, guidance: SelfGuidance | None) -
 def _overrides(recipe: Recipe) -> dict[str, Policy]:
     overrides: Any = dict(item.split("=", 1) for item in recipe.decay_overrides)
     return dict(overrides)
-
-
-def _on(device: torch.device, teacher: nn.Module) -> nn.Module:
-    """The teacher on a device: itself, or a copy where it lies elsewhere, for it is not ours to move."""
-    tensors = [*teacher.parameters(), *teacher.buffers()]
-    return teacher if all(one.device == device for one in tensors) else copy.deepcopy(teacher).to(device)
 
 
 def _are_classes(logits: Tensor, y: Tensor) -> bool:

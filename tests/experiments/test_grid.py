@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import understudy as us
 from understudy.experiments import Cell, Grid, GridError, grid_names, load_grid, make_grid
-from understudy.networks import nets
+from understudy.networks import nets, smaller
 from understudy.planning.budget import Budget
 from understudy.planning.request import Request
 
@@ -236,7 +236,7 @@ def test_an_existing_teacher_is_known_by_its_contents_and_never_held_whole(
 
 def test_a_narrow_baseline_is_as_wide_as_its_parameters_allow() -> None:
     cell = by_name(grid(baselines=[{"narrow": ["24k"]}]))["narrow-24k-seed-0"]
-    assert cell.recipe.network == nets.narrower("wrn_10_2", 24_000)
+    assert cell.recipe.network == smaller.narrower("wrn_10_2", 24_000)
     assert (cell.recipe.request, cell.recipe.teacher, cell.budget) == (
         Request(),
         "",
@@ -252,8 +252,8 @@ def test_a_baseline_may_be_shallower_and_may_go_by_mult_adds_on_the_images_of_th
         )
     )
     shallow, narrow = made["shallow-24k-seed-0"], made["narrow-400k-mult-adds-seed-0"]
-    assert shallow.recipe.network == nets.shallower("wrn_16_1", 24_000)
-    assert narrow.recipe.network == nets.narrower("wrn_16_1", 400_000, image=(3, 8, 8))
+    assert shallow.recipe.network == smaller.shallower("wrn_16_1", 24_000)
+    assert narrow.recipe.network == smaller.narrower("wrn_16_1", 400_000, image=(3, 8, 8))
     assert narrow.budget == Budget("mult_adds", 400_000)
     assert "shallow-300k-mult-adds-seed-0" in made
 
@@ -400,7 +400,7 @@ def test_the_study_has_every_transform_way_budget_ablation_and_baseline(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # In an instant, for it is the count itself that takes seconds.
-    monkeypatch.setattr(nets, "_mult_adds", lambda name, *_: 150 * nets._count_params(name, 10))
+    monkeypatch.setattr(nets, "_mult_adds", lambda name, *_: 150 * smaller._count_params(name, 10))
     (tmp_path / "weights").write_bytes(b"of WRN-16-2")
     cells = load_grid("study_cifar10", teacher=str(tmp_path / "weights")).cells
     taught = [cell for cell in cells if cell.role == "student"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import understudy as us
-from understudy.networks import nets
+from understudy.networks import nets, smaller
 from understudy.networks.nets.darts import (
     DARTS_V2,
     Darts,
@@ -296,7 +296,7 @@ def test_a_width_may_be_a_fraction() -> None:
     ],
 )
 def test_a_narrower_network_is_the_widest_that_fits(name: str, params: int, classes: int) -> None:
-    found = nets.narrower(name, params, classes)
+    found = smaller.narrower(name, params, classes)
     count = parameters(on_meta(found, classes=classes)[0])
     prefix, _, width = found.rpartition("_")
     wider = f"{prefix}_{int(width) + 1}" if name == "darts" else f"{prefix}_{float(width) + 0.001:.6g}"
@@ -305,30 +305,30 @@ def test_a_narrower_network_is_the_widest_that_fits(name: str, params: int, clas
 
 
 def test_a_shallower_network_has_half_of_the_blocks_and_mult_adds_are_counted_on_the_image() -> None:
-    found = nets.shallower("wrn_16_2", 24_000)
-    assert found == nets.narrower("wrn_10_2", 24_000)
-    assert nets.shallower("wrn_28_1", 10**9) == "wrn_16_1"
+    found = smaller.shallower("wrn_16_2", 24_000)
+    assert found == smaller.narrower("wrn_10_2", 24_000)
+    assert smaller.shallower("wrn_28_1", 10**9) == "wrn_16_1"
     image = (3, 8, 8)
-    by_work = nets.shallower("wrn_16_1", 300_000, image=image)
+    by_work = smaller.shallower("wrn_16_1", 300_000, image=image)
     wider = f"wrn_10_{float(by_work.rpartition('_')[2]) + 0.001:.6g}"
     counts = [us.cost(us.create_model(name), (1, *image)).mult_adds for name in (by_work, wider)]
     assert counts[0] is not None
     assert counts[1] is not None
     assert counts[0] <= 300_000 < counts[1]
     with pytest.raises(ValueError, match=r"60 mult-adds are below what a narrower wrn_10_1 reaches"):
-        nets.shallower("wrn_16_1", 60, image=image)
+        smaller.shallower("wrn_16_1", 60, image=image)
     for name in ("wrn_10_2", "wrn_50_2", "darts", "resnet20", "timm:resnet18"):
         with pytest.raises(ValueError, match="has no shallower form"):
-            nets.shallower(name, 1000)
+            smaller.shallower(name, 1000)
 
 
 def test_a_network_that_fits_is_its_own_narrower_form_and_some_have_none() -> None:
-    assert nets.narrower("wrn_10_2", 303_706) == "wrn_10_2"
+    assert smaller.narrower("wrn_10_2", 303_706) == "wrn_10_2"
     with pytest.raises(ValueError, match=r"60 parameters are below .* wrn_10_2 reaches: [\d,]+ to 303,706"):
-        nets.narrower("wrn_10_2", 60)
+        smaller.narrower("wrn_10_2", 60)
     for name in ("resnet20", "timm:resnet18"):
         with pytest.raises(ValueError, match="has no narrower form"):
-            nets.narrower(name, 1000)
+            smaller.narrower(name, 1000)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from understudy._util.names import file_name
 from understudy.data import Facts
-from understudy.networks import nets
+from understudy.networks import nets, smaller
 from understudy.networks.models import create_model
 from understudy.planning.budget import METRICS, Budget, Metric
 from understudy.planning.request import Request, assigned
@@ -228,7 +228,7 @@ def _beta(recipe: Recipe) -> float:
 @lru_cache(maxsize=256)
 def _smaller(form: Form, network: str, budget: Budget, facts: Facts) -> tuple[str, str]:
     """The narrower or shallower network, or the network itself and why there is none."""
-    make = nets.narrower if form == "narrow" else nets.shallower
+    make = smaller.narrower if form == "narrow" else smaller.shallower
     image = facts.image_shape if budget.metric == "mult_adds" else None
     try:
         return make(network, int(budget.amount), facts.classes, image=image), ""

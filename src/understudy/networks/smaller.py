@@ -10,6 +10,7 @@ import torch
 from understudy.counting.trace import trace
 
 from . import nets
+from .nets.wide_resnet import is_legal_depth
 
 
 def narrower(name: str, most: int, classes: int = 10, *, image: tuple[int, int, int] | None = None) -> str:
@@ -44,11 +45,8 @@ def narrower(name: str, most: int, classes: int = 10, *, image: tuple[int, int, 
 def shallower(name: str, most: int, classes: int = 10, *, image: tuple[int, int, int] | None = None) -> str:
     """The widest form with half of the blocks: `wrn_16_2` → `wrn_10_0.951`; counts are as for `narrower`."""
     match = re.fullmatch(r"wrn_([0-9]+)_(.+)", name)
-    blocks = (
-        (int(match[1]) - 4) // 6
-        if match and nets.is_builtin(name) and wide_resnet.is_legal_depth(int(match[1]))
-        else 0
-    )
+    depth = int(match[1]) if match and nets.is_builtin(name) else 0
+    blocks = (depth - 4) // 6 if is_legal_depth(depth) else 0
     if match is None or blocks < 2:
         raise ValueError(f"{name!r} has no shallower form: wrn_DEPTH_WIDTH with DEPTH = 16, 22, 28, ... has")
     return narrower(f"wrn_{6 * (blocks // 2) + 4}_{match[2]}", most, classes, image=image)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import understudy as us
 from understudy.experiments import Cell, Grid, GridError, grid_names, load_grid, make_grid
-from understudy.networks import nets, smaller
+from understudy.networks import smaller
 from understudy.planning.budget import Budget
 from understudy.planning.request import Request
 
@@ -400,7 +400,7 @@ def test_the_study_has_every_transform_way_budget_ablation_and_baseline(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # In an instant, for it is the count itself that takes seconds.
-    monkeypatch.setattr(nets, "_mult_adds", lambda name, *_: 150 * smaller._count_params(name, 10))
+    monkeypatch.setattr(smaller, "_mult_adds", lambda name, *_: 150 * smaller._count_params(name, 10))
     (tmp_path / "weights").write_bytes(b"of WRN-16-2")
     cells = load_grid("study_cifar10", teacher=str(tmp_path / "weights")).cells
     taught = [cell for cell in cells if cell.role == "student"]

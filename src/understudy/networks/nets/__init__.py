@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from .darts import Darts

@@ -150,9 +150,9 @@ def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) 
 
 
 @contextmanager
-def command(tmp_path: Path, *options: str, toml: str = TOML) -> Iterator[subprocess.Popen[str]]:
+def command(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """`understudy sweep` of the tiny grid in a process of its own, which does not outlive a failed test."""
-    (tmp_path / "tiny.toml").write_text(toml)
+    (tmp_path / "tiny.toml").write_text(TOML)
     with subprocess.Popen(
         [sys.executable, "-m", "understudy", "sweep", "tiny.toml", "--out", "out", *options],
         cwd=tmp_path,
@@ -209,9 +209,8 @@ def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
 def test_ray_runs_the_same_cells_and_outlives_a_killed_worker(tmp_path: Path, unbroken: Path) -> None:
     pytest.importorskip("ray", reason="needs the extra 'ray'")
     out = tmp_path / "out"
-    toml = TOML.replace('["low_rank", "shuffle"]', '"low_rank"')
     lock = out / "runs" / TEACHER / ".lock"
-    with command(tmp_path, "--engine", "ray", toml=toml) as process:
+    with command(tmp_path, "--engine", "ray") as process:
         until(lambda: any((out / "runs" / TEACHER / "checkpoints").glob("step-*")), process)
         pids = holders(lock)
         assert len(pids) == 1
@@ -220,5 +219,4 @@ def test_ray_runs_the_same_cells_and_outlives_a_killed_worker(tmp_path: Path, un
     assert process.returncode == 0, errors
     assert LOW_RANK in output
     assert "queued" in errors
-    results, wanted = without_clock(out), without_clock(unbroken)
-    assert results == {cell: wanted[cell] for cell in (TEACHER, LOW_RANK)}
+    assert without_clock(out) == without_clock(unbroken)

@@ -124,9 +124,7 @@ def draw(cells: Cells) -> None:
             ax.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
         axes[-1].set_xlabel("parameters kept (of MiniLM: of its linear layers); dotted: the original")
         figure.legend(loc="outside lower center", ncols=3)
-        for path in save(figure, FIGURES, "compress"):
-            if path.suffix != ".svg":
-                path.unlink()
+        save(figure, FIGURES, "compress", kinds=("svg",))
 
 
 if __name__ == "__main__":

@@ -161,6 +161,4 @@ def draw(cells: Cells) -> None:
                 ax.set_title(title, loc="left")
             axes[-1].set_xlabel(f"{label}, of the dense layer's")
             figure.legend(loc="outside lower center", ncols=4)
-            for path in save(figure, FIGURES, f"families_{cost}"):
-                if path.suffix != ".svg":
-                    path.unlink()
+            save(figure, FIGURES, f"families_{cost}", kinds=("svg",))

@@ -32,8 +32,9 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import understudy as us
-from measure import best_of, peak_bytes, write
+from measure import best_of, write
 from understudy._util.text_tables import table
+from understudy.bench.worker import peak_bytes
 from understudy.layers import stand_ins
 
 # network, batch, budgets

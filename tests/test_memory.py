@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import understudy as us
-from measure import peak_bytes
+from understudy.bench.worker import peak_bytes
 from understudy.layers import stand_ins
 
 TRANSFORMS = us.list_transforms()

@@ -17,12 +17,12 @@ Convert = Callable[[Tensor], Tensor]
 
 def meta_copy(model: nn.Module) -> nn.Module:
     """A deep copy whose tensors are all on the meta device: the structure and the sharing, no memory."""
-    return converted_copy(model, lambda tensor: tensor.detach().to("meta"))
+    return copy.deepcopy(model, converted_tensors(model, weightless))
 
 
-def converted_copy(model: nn.Module, convert: Convert) -> nn.Module:
-    """A deep copy with every tensor of its modules converted: the structure and the sharing."""
-    return copy.deepcopy(model, converted_tensors(model, convert))
+def weightless(tensor: Tensor) -> Tensor:
+    """The same on the meta device."""
+    return tensor.detach().to("meta")
 
 
 def converted_tensors(model: nn.Module, convert: Convert) -> dict[int, Any]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from understudy._util.files import whole_file
 from understudy._util.provenance import Machine
-from understudy._util.records import RecordError, from_plain, to_plain
+from understudy._util.records import RecordError, as_table, from_plain, parse_json, to_plain
 
 Runtime = Literal["eager", "compiled", "onnx", "openvino"]
 Mode = Literal["inference", "training"]
@@ -141,10 +141,10 @@ class Bench:
     def load(cls, path: Path) -> Bench:
         """Read what `save` wrote; a ValueError says what is wrong with any other file."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = as_table(parse_json(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise ValueError(f"{path} is not a benchmark: {error}") from error
-        if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
+        if content.pop("format", None) != _FORMAT:
             raise ValueError(f"{path} is not a benchmark: the field 'format' is not {_FORMAT!r}")
         version = content.pop("version", None)
         if version != _VERSION:

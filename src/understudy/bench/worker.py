@@ -112,8 +112,9 @@ def _forward(module: Callable[..., object], example: Example) -> Callable[[], ob
 def peak_bytes(run: Callable[[], object], held: Iterable[Tensor] = ()) -> int:
     """The most bytes of tensors alive at once on the CPU while `run` runs, with those `held` from before it.
 
-    The allocator reports every allocation and release; what a library takes from the system by itself is not
-    seen.
+    The allocator itself reports every allocation and release, those inside an operation too, so the number is
+    exact and the same on every run. It does not see what was made before `run` go, nor what a library takes
+    from the system by itself.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         run()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy._util.meta import Convert, fake_tensors
+from understudy._util.meta import Convert, fake_tensors, weightless
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Way:
 
 def ways_to_run(model: nn.Module) -> Iterator[Way]:
     """From the one that needs no memory to the one that any network can take; a fresh mode for each."""
-    yield Way(_weightless, _weightless, contextlib.nullcontext())
+    yield Way(weightless, weightless, contextlib.nullcontext())
     if any(parameter.is_meta for parameter in model.parameters()):
         return  # there is nothing real to run
     mode, fake = fake_tensors()
@@ -41,10 +41,6 @@ def as_it_is() -> Way:
 def _same_random_state() -> AbstractContextManager[Any]:
     """What a network draws does not change what its user draws next."""
     return torch.random.fork_rng(devices=[])
-
-
-def _weightless(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("meta")
 
 
 def _cloned(tensor: Tensor) -> Tensor:

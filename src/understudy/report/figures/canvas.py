@@ -34,6 +34,7 @@ MARKERS = {
     "left": "<",
     "right": ">",
 }
+_UNSAID: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 _WIDTH = 5.5  # inches: a column of text
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "understudy",
@@ -115,13 +116,13 @@ def tick_text(value: float) -> str:
     return format_count(round(value)).replace(".00", "").replace(".0", "") if value >= 1 else f"{value:g}"
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Both files, without a date or a version in them."""
+def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("svg", "png")) -> list[Path]:
+    """A file of each kind, without a date or a version in it."""
     settle(figure)
-    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
-    for path, metadata in zip(paths, ({"Date": None, "Creator": None}, {"Software": None}), strict=True):
+    paths = [folder / f"{name}.{kind}" for kind in kinds]
+    for path, kind in zip(paths, kinds, strict=True):
         with whole_file(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], metadata=metadata, facecolor="white")
+            figure.savefig(temporary, format=kind, metadata=_UNSAID[kind], facecolor="white")
     return paths
 
 

@@ -42,7 +42,7 @@ def bench(
         Path,
         typer.Option(help="What is measured is added to this file; what it holds is not measured again."),
     ] = Path("bench.json"),
-    quick: Annotated[bool, typer.Option("--quick", help="A few cells, in about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A few small cells.")] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Layers alone, of every width.")] = False,
     network: Annotated[
         str | None,

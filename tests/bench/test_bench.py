@@ -31,7 +31,7 @@ LAYER = Cell("tokens", 64, 1, "eager", "inference", ("low_rank", "acdc"), ratio=
 
 
 def measured(subject: str, best_ms: float, mult_adds: int = 10**9, **how: Any) -> Measured:
-    return Measured(subject, 1000, mult_adds, how.get("moved"), best_ms, best_ms, 0.1, 9, 2**20, 4000)
+    return Measured(subject, 1000, mult_adds, how.get("moved"), best_ms, best_ms, 0.1, 9, False, 2**20, 4000)
 
 
 def done(cell: Cell) -> Done:
@@ -51,7 +51,7 @@ def test_a_layer_is_measured_beside_the_dense_one_and_its_peers() -> None:
     dense, low_rank = found.subjects[:2]
     assert (dense.params, dense.mult_adds) == (64 * 64, 16 * 64 * 64)
     assert low_rank.params <= 0.3 * dense.params
-    assert dense.rounds >= 3
+    assert dense.calls >= 3
     assert dense.peak_bytes is not None
     assert dense.peak_bytes >= 4 * (64 * 64 + 16 * 64)
 
@@ -140,8 +140,8 @@ def test_a_process_that_fails_is_kept_with_its_reason_and_one_that_takes_too_lon
     [
         ("{", "is not a benchmark"),
         ("{}", "the field 'format' is not 'understudy-bench'"),
-        ('{"format": "understudy-bench", "version": 0}', "has version 0; this understudy reads version 1"),
-        ('{"format": "understudy-bench", "version": 1}', "are missing"),
+        ('{"format": "understudy-bench", "version": 0}', "has version 0; this understudy reads version 2"),
+        ('{"format": "understudy-bench", "version": 2}', "are missing"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, content: str, match: str) -> None:
@@ -164,7 +164,7 @@ def test_tables_and_the_figure_tell_what_was_measured() -> None:
     network = network_cells("wrn_28_10", ("low_rank",), params=1_200_000, runtimes=("eager", "onnx"))
     made = bench(LAYER, *network)
     assert "low_rank" in str(table(made))
-    assert network_lines(made, "wrn_28_10", 8) == [
+    assert network_lines(made, "wrn_28_10 at 1.20M parameters", 8) == [
         "|  | parameters | mult-adds | PyTorch eager | ONNX Runtime | ONNX file |",
         "| --- | --- | --- | --- | --- | --- |",
         "| dense | 1,000 | 1.00G | 12 ms | 12 ms | 4.0 kB |",
@@ -196,7 +196,7 @@ def test_the_command_measures_draws_and_tells_what_is_left(
     out = tmp_path / "bench.json"
     flags = ("bench", "--out", str(out), "--network", "wrn_28_10", "--params", "1.2M", "--runtime", "eager")
     done = run(*flags, "--figure", str(tmp_path / "b.svg"), "--markdown", str(tmp_path / "b.md"))
-    assert "wrn_28_10, 1,200,000 parameters, batch 8, eager, inference" in done.out
+    assert "wrn_28_10 at 1.20M parameters, batch 8, eager, inference" in done.out
     assert (tmp_path / "b.svg").read_text().startswith("<svg")
     assert "### wrn_28_10, batch 8" in (tmp_path / "b.md").read_text()
     assert "cells are not measured yet" in run("bench", "--out", str(out), "--quick", "--limit", "0").out

@@ -30,18 +30,21 @@ class Clock:
         return call
 
 
-def test_calls_take_turns_and_the_first_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_take_turns_and_the_first_of_a_turn_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, log = Clock(monkeypatch), list[str]()
-    calls = {"a": clock.taking(log, "a", 9, 1, 3, 2), "b": clock.taking(log, "b", 9, 4, 6, 5)}
-    taken = time_in_turns(calls, rounds=3, wait=lambda: log.append("|"))  # type: ignore[arg-type]
-    assert taken == {"a": Timing(1, 2, 3, 1.0), "b": Timing(4, 5, 3, 0.4)}
-    assert "".join(log) == "ab" + "|a||b|" * 3
+    calls = {
+        "a": clock.taking(log, "a", 9, 1, 3, 2, 9, 2, 2, 2),
+        "b": clock.taking(log, "b", 9, 4, 6, 5, 9, 5, 5, 5),
+    }
+    taken = time_in_turns(calls, rounds=2, wait=lambda: log.append("|"))  # type: ignore[arg-type]
+    assert taken == {"a": Timing(1, 2, 6, 0.0), "b": Timing(4, 5, 6, 0.0)}
+    assert "".join(log) == "a|a||a||a|b|b||b||b|" * 2
 
 
 def test_no_round_begins_after_the_time_is_over_but_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    taken = time_in_turns({"a": clock.taking([], "a", 1, 5, 1, 1)}, rounds=3, seconds=2)  # type: ignore[dict-item]
-    assert taken == {"a": Timing(5, 5, 1)}
+    taken = time_in_turns({"a": clock.taking([], "a", 1, 5, 5, 5)}, rounds=3, seconds=2)  # type: ignore[dict-item]
+    assert taken == {"a": Timing(5, 5, 3)}
     with pytest.raises(ValueError, match="0 rounds: at least 1"):
         time_in_turns({}, rounds=0)
 

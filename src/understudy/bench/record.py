@@ -9,12 +9,13 @@ from typing import Literal
 
 from understudy._util.files import whole_file
 from understudy._util.provenance import Machine
+from understudy._util.quantities import format_count
 from understudy._util.records import RecordError, as_table, from_plain, parse_json, to_plain
 
 Runtime = Literal["eager", "compiled", "onnx", "openvino"]
 Mode = Literal["inference", "training"]
 DENSE = "dense"  # the subject that all others of a cell are compared with
-_FORMAT, _VERSION = "understudy-bench", 1
+_FORMAT, _VERSION = "understudy-bench", 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +27,22 @@ class Cell:
     batch: int
     runtime: Runtime
     mode: Mode
-    transforms: tuple[str, ...]
+    transforms: tuple[str, ...]  # each by its name, with the way of its convolutions as in "low_rank:inside"
     params: int | None = None  # of a network's students, at most
     ratio: float | None = None  # or a share of its parameters; of a layer's, too
 
     @property
     def name(self) -> str:
-        """`tokens 1024, batch 32, eager, inference`; with the budget of a network."""
+        """`tokens 1024 at 0.1 of the parameters, batch 32, eager, inference`."""
+        return f"{self.budgeted}, batch {self.batch}, {self.runtime}, {self.mode}"
+
+    @property
+    def budgeted(self) -> str:
+        """`wrn_28_10 at 1.20M parameters`: what is measured, and its budget."""
         size = self.what if self.width is None else f"{self.what} {self.width}"
-        budget = "" if self.params is None else f", {self.params:,} parameters"
-        return f"{size}{budget}, batch {self.batch}, {self.runtime}, {self.mode}"
+        if self.params is not None:
+            return f"{size} at {format_count(self.params)} parameters"
+        return size if self.ratio is None else f"{size} at {self.ratio:.3g} of the parameters"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +55,9 @@ class Measured:
     moved: int | None  # bytes that any way of computing a layer must read and write
     best_ms: float
     median_ms: float
-    spread: float  # the middle half of the rounds, as a share of the median
-    rounds: int
+    spread: float  # the middle half of the calls, as a share of the median
+    calls: int
+    channels_last: bool  # in which layout it was quickest, where there is a choice
     peak_bytes: int | None
     file_bytes: int | None
 

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import warnings
 from collections.abc import Callable
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from understudy.layers import Conv, Linear
 from understudy.layers.geometry import Geometry
 from understudy.networks.models import create_model, example_input
 from understudy.planning.planner import plan
+from understudy.planning.request import Spatial
 from understudy.students.cost import cost
 from understudy.students.substitute import substitute
 from understudy.transforms import Transform, get_transform
@@ -23,6 +25,7 @@ from understudy.transforms import Transform, get_transform
 from .record import DENSE, Cell
 
 _TOKENS = 16  # of a sample
+_MULTIPLE = 16  # of which the ranks in networks are: runtimes lay channels out in blocks of so many
 _MOST_PIXELS = 32 * 32
 _VALUES = 160 * _MOST_PIXELS  # of one image of a convolution's input, as in the first stage of WRN-28-10
 
@@ -150,11 +153,33 @@ def _networks(cell: Cell) -> tuple[dict[str, Subject], Example]:
         example = _batched(example_input(cell.what, dense, None), cell.batch)
     dense = dense.eval()
     found = {DENSE: Subject(dense, _params(dense), cost(meta_copy(dense), example).mult_adds)}
-    for transform in cell.transforms:
-        made = plan(dense, transform, params=cell.params, ratio=cell.ratio, example=example)
+    for asked in cell.transforms:
+        made = plan(
+            dense,
+            get_transform(transform_of(asked)).name,
+            params=cell.params,
+            ratio=cell.ratio,
+            spatial=way_of(asked),
+            multiple=_MULTIPLE,
+            example=example,
+        )
         student = substitute(dense, made, init="fresh").eval()
-        found[transform] = Subject(student, made.params, made.ideal_mult_adds)
+        found[asked] = Subject(student, made.params, made.ideal_mult_adds)
     return found, example
+
+
+def transform_of(asked: str) -> str:
+    """The transform of `low_rank:inside`."""
+    return asked.partition(":")[0]
+
+
+def way_of(asked: str) -> Spatial:
+    """The way of `low_rank:inside`; a ValueError names the ways where it is none of them."""
+    way = asked.partition(":")[2] or "auto"
+    for known in get_args(Spatial):
+        if way == known:
+            return known  # type: ignore[no-any-return]
+    raise ValueError(f"{asked}: {way!r} is not one of {', '.join(get_args(Spatial))}")
 
 
 def _batched(one: Example, batch: int) -> Tensor:

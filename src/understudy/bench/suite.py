@@ -10,7 +10,7 @@ from understudy.transforms import known_transforms
 from .record import Cell, Mode, Runtime
 
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
-WIDTHS = (64, 160, 384, 640, 1024, 2048, 4096)
+WIDTHS = (64, 160, 512, 640, 1024, 2048, 4096)
 BATCHES = (1, 32, 128)
 NETWORKS: dict[str, tuple[int | None, float | None]] = {  # parameters of the students, or a share of them
     "wrn_28_10": (1_200_000, None),
@@ -20,6 +20,8 @@ NETWORKS: dict[str, tuple[int | None, float | None]] = {  # parameters of the st
     "minilm": (None, 0.5),
 }
 FAMILIES = ("low_rank", "shuffle", "tensor_train", "tucker", "hashed")
+INSIDE = ("low_rank:inside", "shuffle:inside")  # of a network with convolutions
+_WITHOUT_KERNELS = ("vit", "minilm")
 _LAYER_SHARE = 0.1  # of a dense layer's parameters
 
 
@@ -44,7 +46,7 @@ def layer_cells(
 
 def network_cells(
     network: str,
-    transforms: Sequence[str] = FAMILIES,
+    transforms: Sequence[str] | None = None,
     *,
     params: int | None = None,
     ratio: float | None = None,
@@ -55,6 +57,8 @@ def network_cells(
     """One network in every runtime; the budget is the published one where none is given."""
     if params is None and ratio is None:
         params, ratio = NETWORKS.get(network, (None, 0.3))
+    if transforms is None:
+        transforms = FAMILIES if network in _WITHOUT_KERNELS else (*FAMILIES, *INSIDE)
     return [
         Cell(network, None, batch, runtime, mode, tuple(transforms), params, ratio)
         for mode in modes
@@ -65,7 +69,7 @@ def network_cells(
 
 
 def quick_cells() -> list[Cell]:
-    """About a minute of them."""
+    """A few small ones."""
     layers = layer_cells(("low_rank", "shuffle", "tensor_train"), (160, 640), (8,), modes=("inference",))
     return [*layers, *network_cells("wrn_16_2", ("low_rank",), ratio=0.3, batches=(1,), runtimes=("eager",))]
 
@@ -77,4 +81,5 @@ def whole_suite(runtimes: Sequence[Runtime] = RUNTIMES) -> list[Cell]:
         cells += network_cells(network, runtimes=runtimes)
         cells += network_cells(network, batches=(8,), runtimes=("eager",), modes=("training",))
     names = [name for name in known_transforms() if name != "dense"]
-    return [*cells, *layer_cells(names)]
+    layers = layer_cells(names, modes=("inference",)) + layer_cells(FAMILIES, modes=("training",))
+    return [*cells, *layers]

@@ -55,12 +55,12 @@ def _times(ratio: float | None) -> str:
     return "–" if ratio is None else f"{ratio:.1f}×"
 
 
-def network_lines(bench: Bench, network: str, batch: int) -> list[str]:
-    """A network's inference as a table of markdown: a row for every transform, a column for every runtime."""
+def network_lines(bench: Bench, budgeted: str, batch: int, mode: str = "inference") -> list[str]:
+    """A network at a budget as a table of markdown: a row for every transform, a column for every runtime."""
     rows = [
         row
         for row in bench.rows()
-        if (row.cell.what, row.cell.batch, row.cell.mode) == (network, batch, "inference")
+        if (row.cell.budgeted, row.cell.batch, row.cell.mode) == (budgeted, batch, mode)
     ]
     runtimes = [name for name in _NAMES if any(row.cell.runtime == name for row in rows)]
     if not rows:
@@ -124,12 +124,14 @@ def sections(bench: Bench) -> str:
     """All tables of the documentation: networks by batch, then layers."""
     parts = []
     networks = dict.fromkeys(
-        (done.cell.what, done.cell.batch) for done in bench.done if done.cell.width is None
+        (done.cell.budgeted, done.cell.batch, done.cell.mode)
+        for done in bench.done
+        if done.cell.width is None
     )
-    for network, batch in networks:
-        lines = network_lines(bench, network, batch)
+    for network, batch, mode in networks:
+        lines = network_lines(bench, network, batch, mode)
         if lines:
-            parts.append(f"### {network}, batch {batch}\n\n" + "\n".join(lines))
+            parts.append(f"### {network}, batch {batch}, {mode}\n\n" + "\n".join(lines))
     layers = dict.fromkeys(
         (done.cell.what, done.cell.batch, done.cell.mode)
         for done in bench.done

@@ -13,9 +13,12 @@ from understudy._util.quantities import parse_count, parse_share
 from understudy.bench.figure import figure
 from understudy.bench.record import Cell, Done, Runtime
 from understudy.bench.run import run
+from understudy.bench.subjects import transform_of, way_of
 from understudy.bench.suite import (
+    BATCHES,
     FAMILIES,
     RUNTIMES,
+    WIDTHS,
     layer_cells,
     network_cells,
     quick_cells,
@@ -56,7 +59,16 @@ def bench(
     ] = None,
     transform: Annotated[
         list[str] | None,
-        typer.Option("--transform", "-t", help="Which transforms; may be repeated.", show_default=False),
+        typer.Option(
+            "--transform",
+            "-t",
+            help="Which transforms, perhaps with a way, as low_rank:inside; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    widths: Annotated[
+        list[int] | None,
+        typer.Option("--width", help="Which widths of layers; may be repeated.", show_default=False, min=16),
     ] = None,
     batch: Annotated[
         list[int] | None, typer.Option(help="Samples in a call; may be repeated.", show_default=False, min=1)
@@ -90,15 +102,21 @@ def bench(
         raise ValueError(f"give one of --quick, --layers and --network; got {' and '.join(asked)}")
     if network is None and (params or ratio or training):
         raise ValueError("--params, --ratio and --training are for one --network")
+    if widths and not layers:
+        raise ValueError("--width is for --layers")
+    if not (layers or network) and (transform or batch or (quick and runtime)):
+        raise ValueError("--transform, --batch and --runtime are for --layers or one --network")
     if params and ratio:
         raise ValueError("give one of --params and --ratio")
-    names = [get_transform(name).name for name in transform or FAMILIES]
+    names = [_asked(name) for name in transform] if transform else None
     runtimes: list[Runtime] = [choice.value for choice in runtime] if runtime else list(RUNTIMES)
     cells: list[Cell]
     if quick:
         cells, seconds = quick_cells(), min(seconds, 2.0)
     elif layers:
-        cells = layer_cells(names, batches=batch or (1, 32, 128), runtimes=runtimes)
+        if any(":" in name for name in names or ()):
+            raise ValueError("a way is of a network's convolutions: for --layers give the transform alone")
+        cells = layer_cells(names or FAMILIES, widths or WIDTHS, batch or BATCHES, runtimes)
     elif network is not None:
         cells = network_cells(
             network,
@@ -120,6 +138,13 @@ def bench(
         if path is not None:
             with whole_file(path) as temporary:
                 temporary.write_text(text(made), encoding="utf-8")
+
+
+def _asked(name: str) -> str:
+    """A transform, perhaps with a way, as it is known."""
+    known = get_transform(transform_of(name)).name
+    way = way_of(name)
+    return known if way == "auto" else f"{known}:{way}"
 
 
 def _tell(done: Done) -> None:

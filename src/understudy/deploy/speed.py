@@ -47,7 +47,7 @@ class Latency(Shown):
             )
             for name, timing in self.timings.items()
         ]
-        caption = f"best and median of {min(each.rounds for each in self.timings.values())} rounds in turns; "
+        caption = f"best and median of {min(each.count for each in self.timings.values())} calls in turns; "
         return table(
             ["network", ">best", ">median", ">quicker"], rows, caption=caption + f"{self.threads} threads"
         )
@@ -73,7 +73,7 @@ def speed(models: nn.Module | Mapping[str, nn.Module], example: Example, *, seco
     try:
         for name, model in named.items():
             network = unwrapped(model).eval()
-            calls[name] = _pass(network, example)
+            calls[name] = forward_pass(network, example)
         device = next((p.device.type for model in named.values() for p in model.parameters()), "cpu")
         wait = torch.cuda.synchronize if device == "cuda" else lambda: None
         taken = time_in_turns(calls, rounds=_ROUNDS, seconds=seconds, wait=wait)
@@ -83,7 +83,7 @@ def speed(models: nn.Module | Mapping[str, nn.Module], example: Example, *, seco
     return Latency(taken, torch.get_num_threads())
 
 
-def _pass(network: nn.Module, example: Example) -> Callable[[], object]:
+def forward_pass(network: nn.Module, example: Example) -> Callable[[], object]:
     """A forward pass, tried once."""
     device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
     given: Example = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), as_inputs(example))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from understudy import data
 from understudy._util.factories import check_trust
+from understudy._util.layouts import lay_channels_last_
 from understudy._util.timing import time_in_turns
 from understudy.results import Speed
 from understudy.train import Recipe, Run
@@ -69,7 +70,7 @@ def _passes(
     """Passes of a finished network by batch size, each tried once."""
     network = network.eval().to(device)
     if recipe.channels_last:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        lay_channels_last_(network)
     passes = {}
     for batch_size in (1, BATCH_SIZE):
         passes[batch_size] = _pass(network, torch.zeros(batch_size, *facts.image_shape, device=device))

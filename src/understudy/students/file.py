@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from understudy._util.guard import the_network
+from understudy._util.layouts import lay_channels_last_, lies_channels_last
 from understudy._util.records import RecordError, from_plain, to_plain
 from understudy.layers.execution import DEFAULT
 from understudy.layers.layer import stand_ins
@@ -86,6 +87,7 @@ class Header:
     version: int
     layers: tuple[Replacement, ...]
     aliases: Mapping[str, str]
+    channels_last: bool = False  # how kernels lie in memory; in the file they lie the usual way
 
     def __post_init__(self) -> None:
         if self.kind != _KIND:
@@ -130,6 +132,8 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
         raise FileError(f"{path} does not fit {type(model).__name__}: {error}") from error
     if weightless:  # each name was given a tensor of its own
         _tie_(student, header.aliases)
+    if header.channels_last:
+        lay_channels_last_(student)
     return settle_(student)
 
 
@@ -174,7 +178,7 @@ def _read_header(path: str | Path, content: dict[str, Any] | None) -> Header:
         if isinstance(layers, list):  # how a layer runs is there only where that was set
             default = {"execution": to_plain(DEFAULT)}
             layers = [default | layer if isinstance(layer, dict) else layer for layer in layers]
-            content = content | {"layers": layers}
+            content = {"channels_last": False} | content | {"layers": layers}
         return from_plain(Header, content)
     except RecordError as error:
         raise FileError(f"{path} has a header that understudy did not write: {error}") from error
@@ -227,7 +231,9 @@ def _contents(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
             first_names[id(value)] = key
             tensors[key] = value
     layers = [_record(replacement) for replacement in replacements(model)]
-    return tensors, {"kind": _KIND, "version": _VERSION, "layers": layers, "aliases": aliases}
+    header = {"kind": _KIND, "version": _VERSION, "layers": layers, "aliases": aliases}
+    laid_out = {"channels_last": True} if any(map(lies_channels_last, tensors.values())) else {}
+    return tensors, header | laid_out
 
 
 def _record(replacement: Replacement) -> dict[str, object]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from understudy._util.layouts import lay_channels_last_
 from understudy.distil.decay import Policy
 from understudy.distil.frobenius import frobenius_decay
 from understudy.distil.frozen import call, first_tensor
@@ -46,7 +47,7 @@ class Trainer:
         device = self.processes.device
         self.channels_last = recipe.channels_last and may_be_channels_last(network, device)
         if self.channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            lay_channels_last_(network)
         self.executions = [(layer, layer.execution) for _, layer in stand_ins(network)]
         for layer, _ in self.executions if not recipe.recompute else ():
             layer.execution = dataclasses.replace(layer.execution, recompute=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from understudy.bench.figure import figure
+from understudy.bench.figure import exponent, figure, growth, times_by_width
 from understudy.bench.record import Bench
 from understudy.bench.tables import sections
 
@@ -17,13 +17,20 @@ ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "bench.json"
 PAGE = ROOT / "docs" / "performance.md"
 FIGURE = ROOT / "docs" / "performance.svg"
+GROWTH = ROOT / "docs" / "performance_growth.svg"
+_GROWING, _BATCH = "tokens", 32
 _BEGIN, _END = "<!-- measured -->", "<!-- end -->"
 _NOTHING = "No result is committed yet.\n"
 
 
 def filled(page: str, bench: Bench | None) -> str:
     """The page with everything between its two marks as the benchmark says."""
-    measured = _NOTHING if bench is None else f"![speed-up]({FIGURE.name})\n\n{sections(bench)}"
+    measured = _NOTHING
+    if bench is not None:
+        figures = f"![Times quicker against times fewer mult-adds]({FIGURE.name})"
+        if GROWTH.is_file():
+            figures += f"\n\n![Time against width, and its power]({GROWTH.name})"
+        measured = f"{figures}\n\n{sections(bench)}"
     pattern = re.compile(f"(?<={re.escape(_BEGIN)}\n\n).*?(?=\n{re.escape(_END)})", re.DOTALL)
     if not pattern.search(page):
         raise ValueError(f"the page has no {_BEGIN} … {_END}")
@@ -37,9 +44,11 @@ def committed() -> Bench | None:
 
 def main() -> None:
     bench = committed()
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), bench), encoding="utf-8")
     if bench is not None:
         FIGURE.write_text(figure(bench), encoding="utf-8")
+        if any(exponent(by_width) for by_width in times_by_width(bench, _GROWING, _BATCH).values()):
+            GROWTH.write_text(growth(bench, _GROWING, _BATCH), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), bench), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from command import Run
 from understudy._util.provenance import this_machine
 from understudy._util.records import to_plain
 from understudy.bench import run as run_module
-from understudy.bench.figure import figure
+from understudy.bench.figure import exponent, figure, growth, times_by_width
 from understudy.bench.record import DENSE, Bench, Cell, Done, Measured, Roof
 from understudy.bench.run import run
 from understudy.bench.suite import layer_cells, network_cells, quick_cells, whole_suite
@@ -172,7 +172,7 @@ def test_tables_and_the_figure_tell_what_was_measured() -> None:
     ]
     assert layer_lines(made, "tokens", 1)[-1] == "| `low_rank` | 4.0× (10.0×) |"
     assert network_lines(made, "darts", 8) == layer_lines(made, "conv", 1) == []
-    assert "### wrn_28_10, batch 1" in sections(made)
+    assert "### wrn_28_10 at 1.20M parameters, batch 1, inference" in sections(made)
     drawn = ElementTree.fromstring(figure(made))
     assert len(drawn.findall(".//{*}title")) == 5
     with pytest.raises(ValueError, match="nothing to draw"):
@@ -198,7 +198,38 @@ def test_the_command_measures_draws_and_tells_what_is_left(
     done = run(*flags, "--figure", str(tmp_path / "b.svg"), "--markdown", str(tmp_path / "b.md"))
     assert "wrn_28_10 at 1.20M parameters, batch 8, eager, inference" in done.out
     assert (tmp_path / "b.svg").read_text().startswith("<svg")
-    assert "### wrn_28_10, batch 8" in (tmp_path / "b.md").read_text()
+    assert "### wrn_28_10 at 1.20M parameters, batch 8" in (tmp_path / "b.md").read_text()
     assert "cells are not measured yet" in run("bench", "--out", str(out), "--quick", "--limit", "0").out
     assert "give one of --quick" in run("bench", "--quick", "--layers").err
     assert "are for one --network" in run("bench", "--params", "1M").err
+    assert "is for --layers" in run("bench", "--width", "64").err
+    assert "are for --layers or one --network" in run("bench", "--quick", "-t", "low_rank").err
+    assert "give the transform alone" in run("bench", "--layers", "-t", "low_rank:inside").err
+    wrong = run("bench", "--network", "wrn_28_10", "-t", "low_rank:outside").err
+    assert "low_rank:outside: 'outside' is not one of auto, separable, inside, unfolded" in wrong
+
+
+def test_growth_is_the_power_of_the_width_from_512_channels_on() -> None:
+    cells = layer_cells(("low_rank",), (64, 512, 1024, 4096), (32,), modes=("inference",))
+    subjects = {
+        cell: (
+            measured(DENSE, 7.0 if cell.width == 64 else 1e-5 * (cell.width or 0) ** 2),
+            measured("low_rank", 1.0),
+        )
+        for cell in cells
+    }
+    made = dataclasses.replace(bench(), done=tuple(Done(cell, both) for cell, both in subjects.items()))
+    by_width = times_by_width(made, "tokens", 32)
+    assert exponent(by_width[DENSE]) == pytest.approx(2)
+    assert exponent(by_width["low_rank"]) == pytest.approx(0)
+    assert "dense  2.00" in growth(made, "tokens", 32)
+    with pytest.raises(ValueError, match="no two widths of tokens from 512 on"):
+        growth(bench(LAYER), "tokens", 1)
+
+
+def test_the_quicker_of_two_layouts_is_told() -> None:
+    cell = Cell("wrn_10_1", None, 1, "eager", "inference", ("low_rank:inside",), ratio=0.5)
+    found = measure(cell, seconds=0.01)
+    assert found.problem is None
+    assert [one.subject for one in found.subjects] == [DENSE, "low_rank:inside"]
+    assert all(one.channels_last in (False, True) for one in found.subjects)

@@ -52,6 +52,34 @@ def test_what_is_quickest_is_kept_in_the_student_in_its_file_and_in_what_is_coun
     assert "inference='formed'" in repr(loaded)
 
 
+def test_the_quicker_layout_of_kernels_is_kept_in_the_student_and_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def channels_last_wins(calls: Mapping[Any, Callable[[], object]], **_: Any) -> dict[Any, Timing]:
+        return {key: Timing(1.0 if key == "channels-last" else 2.0, 2.0, 1) for key in calls}
+
+    def images() -> nn.Module:
+        return us.create_model("wrn_10_1")
+
+    before = us.substitute(images(), us.plan(images(), "low_rank", ratio=0.5))
+    untouched = us.tune(before, (1, 3, 32, 32), seconds=1e-9)
+    monkeypatch.setattr(tune_module, "time_in_turns", channels_last_wins)
+    tuned = us.tune(before, (1, 3, 32, 32))
+    assert all(module.training for module in (*tuned.modules(), *untouched.modules()))
+    us.save(before, tmp_path / "before.safetensors")
+    us.save(tuned, tmp_path / "tuned.safetensors")
+    loaded = [us.load(tmp_path / f"{name}.safetensors", images()) for name in ("before", "tuned")]
+    layouts = [stem(network).is_contiguous() for network in (before, *loaded, tuned)]
+    assert layouts == [True, True, False, False]
+    x = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(loaded[1].eval()(x), before.eval()(x))
+
+
+def stem(network: nn.Module) -> torch.Tensor:
+    """A kernel of 3 × 3 pixels over three channels, which can lie in memory in two ways."""
+    return next(parameter for parameter in network.parameters() if parameter.shape[1:] == (3, 3, 3))
+
+
 def test_training_runs_as_before_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_module, "time_in_turns", formed_wins)
     layer = next(layer for _, layer in us.stand_ins(us.tune(student(), (16, 8))))

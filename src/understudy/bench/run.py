@@ -60,8 +60,8 @@ def run(
     return bench
 
 
-# glibc gives freed memory of the size of images back to the system and is given it anew, page by page, at the
-# next operation. Other allocators keep it, and so do the arenas of the runtimes beside which PyTorch is timed.
+# glibc gives freed memory of the size of images back to the system and is given it anew, page by page, at
+# the next operation. Other allocators keep it, as the runtimes do beside which PyTorch is timed.
 _KEPT_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),

@@ -11,7 +11,7 @@ import typer
 from understudy._util.files import whole_file
 from understudy._util.quantities import parse_count, parse_share
 from understudy.bench.figure import figure
-from understudy.bench.record import Cell, Done, Runtime
+from understudy.bench.record import Cell, Done, Mode, Runtime
 from understudy.bench.run import run
 from understudy.bench.subjects import transform_of, way_of
 from understudy.bench.suite import (
@@ -77,9 +77,7 @@ def bench(
         list[RuntimeChoice] | None,
         typer.Option(help="Which runtimes, by default all; may be repeated.", show_default=False),
     ] = None,
-    training: Annotated[
-        bool, typer.Option("--training", help="A network's training step too, in eager mode.")
-    ] = False,
+    training: Annotated[bool, typer.Option("--training", help="A training step too, in eager mode.")] = False,
     seconds: Annotated[float, typer.Option(help="About so long for every cell.")] = 20.0,
     limit: Annotated[
         float | None,
@@ -100,23 +98,24 @@ def bench(
     ]
     if len(asked) > 1:
         raise ValueError(f"give one of --quick, --layers and --network; got {' and '.join(asked)}")
-    if network is None and (params or ratio or training):
-        raise ValueError("--params, --ratio and --training are for one --network")
+    if network is None and (params or ratio):
+        raise ValueError("--params and --ratio are for one --network")
     if widths and not layers:
         raise ValueError("--width is for --layers")
-    if not (layers or network) and (transform or batch or (quick and runtime)):
-        raise ValueError("--transform, --batch and --runtime are for --layers or one --network")
+    if not (layers or network) and (transform or batch or training or (quick and runtime)):
+        raise ValueError("--transform, --batch, --training and --runtime are for --layers or one --network")
     if params and ratio:
         raise ValueError("give one of --params and --ratio")
     names = [_asked(name) for name in transform] if transform else None
     runtimes: list[Runtime] = [choice.value for choice in runtime] if runtime else list(RUNTIMES)
+    modes: tuple[Mode, ...] = ("inference", "training") if training else ("inference",)
     cells: list[Cell]
     if quick:
         cells, seconds = quick_cells(), min(seconds, 2.0)
     elif layers:
         if any(":" in name for name in names or ()):
             raise ValueError("a way is of a network's convolutions: for --layers give the transform alone")
-        cells = layer_cells(names or FAMILIES, widths or WIDTHS, batch or BATCHES, runtimes)
+        cells = layer_cells(names or FAMILIES, widths or WIDTHS, batch or BATCHES, runtimes, modes)
     elif network is not None:
         cells = network_cells(
             network,
@@ -125,7 +124,7 @@ def bench(
             ratio=parse_share("--ratio", ratio) if ratio else None,
             batches=batch or (8, 1),
             runtimes=runtimes,
-            modes=("inference", "training") if training else ("inference",),
+            modes=modes,
         )
     else:
         cells = whole_suite(runtimes)

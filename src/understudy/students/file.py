@@ -178,8 +178,8 @@ def _read_header(path: str | Path, content: dict[str, Any] | None) -> Header:
         if isinstance(layers, list):  # how a layer runs is there only where that was set
             default = {"execution": to_plain(DEFAULT)}
             layers = [default | layer if isinstance(layer, dict) else layer for layer in layers]
-            content = {"channels_last": False} | content | {"layers": layers}
-        return from_plain(Header, content)
+            content = content | {"layers": layers}
+        return from_plain(Header, {"channels_last": False} | content)
     except RecordError as error:
         raise FileError(f"{path} has a header that understudy did not write: {error}") from error
 

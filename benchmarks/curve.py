@@ -1,68 +1,129 @@
-"""How long a whole trade-off curve takes: one calibration of ResNet-56, ten ratios, every transform.
+"""Whole trade-off curves: one calibration a network, ten ratios and half of the mult-adds, every transform.
 
-    python benchmarks/curve.py --weights DIR --cifar DIR --write
+    python benchmarks/curve.py --weights DIR --cifar DIR --write [--only resnet56]
 
 512 images are looked at, 1,000 others tested on; each layer is fitted by itself (`--quick` of the command).
+A network that the result holds is not measured again. `--write` fills the table of docs/compress.md too.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import re
 import time
 from pathlib import Path
+from typing import Any
 
 from torch.utils.data import DataLoader, TensorDataset
 
-from measure import write
+import understudy as us
+from compress import CIFAR
+from compress_page import PAGE
+from measure import RESULTS, provenance, write
 from subjects import Folders, cifar, cifar_images
 from understudy.experiments import Tradeoff, every_transform
 from understudy.planning.budget import Budget
 
 RATIOS = (0.95, 0.9, 0.83, 0.7, 0.59, 0.5, 0.4, 0.3, 0.2, 0.15)
+TOLD = (0.9, 0.83, 0.7, 0.59, 0.5, 0.3)  # in the table
+HALF = "half of the mult-adds"
 LOOKED_AT, TESTED = 512, 1000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Seconds of a whole trade-off curve.")
-    for name in ("weights", "cifar"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--write", action="store_true", help="save to benchmarks/results/curve.json")
-    given = parser.parse_args()
-    subject = cifar("resnet56", Folders(given.weights, given.cifar, Path(), Path()))
-    tested = TensorDataset(*cifar_images(given.cifar / "test_batch.bin", "resnet56", TESTED))
+def measured(name: str, folders: Folders) -> dict[str, Any]:
+    """A network's curve, and the seconds that it took."""
+    subject = cifar(name, folders)
+    tested = TensorDataset(*cifar_images(folders.cifar / "test_batch.bin", name, TESTED))
+    half = us.cost(subject.model, subject.example).mult_adds // 2
+    budgets = {Budget("ratio", share): str(share) for share in RATIOS} | {Budget("mult_adds", half): HALF}
     refused: list[dict[str, str]] = []
+    cells: list[dict[str, Any]] = []
     started = time.monotonic()
     curve = Tradeoff(
-        subject.model,
-        data=subject.batches,
-        samples=LOOKED_AT,
-        test=DataLoader(tested, 250),
-        quick=True,
+        subject.model, data=subject.batches, samples=LOOKED_AT, test=DataLoader(tested, 250), quick=True
     )
-    cells = []
-    for made in curve.students(
-        every_transform(),
-        [Budget("ratio", share) for share in RATIOS],
-        lambda transform, budget, error: refused.append(
-            {"cell": f"{transform}, {budget}", "why": str(error)}
-        ),
-    ):
-        record = made.record
+    for transform, (budget, said) in itertools.product(every_transform(), budgets.items()):
+        cell = {"transform": str(transform), "budget": said}
+        try:
+            record = curve.student(transform, budget).record
+        except ValueError as error:  # out of its reach
+            refused.append({**cell, "why": str(error)})
+            continue
         cells.append(
             {
-                "name": record.name,
+                **cell,
                 "params": record.costs.params,
                 "mult_adds": record.costs.mult_adds,
                 "accuracy": record.quality.accuracy,
                 "seconds": record.seconds,
             }
         )
-        print(cells[-1], flush=True)
-    seconds = round(time.monotonic() - started, 1)
-    print(f"{len(cells)} students, {len(refused)} out of reach, {seconds} s")
-    if given.write:
-        original = curve.yardstick.quality.accuracy
-        write("curve", {"seconds": seconds, "accuracy": original, "cells": cells, "refused": refused})
+        print(name, cells[-1], flush=True)
+    return {
+        "network": name,
+        "seconds": round(time.monotonic() - started, 1),
+        "accuracy": curve.yardstick.quality.accuracy,
+        "cells": cells,
+        "refused": refused,
+        "provenance": provenance(),
+    }
+
+
+def lines(networks: list[dict[str, Any]]) -> list[str]:
+    """Accuracy by transform and budget, a table of markdown for every network."""
+    found = []
+    for network in networks:
+        told = [*(str(share) for share in TOLD), HALF]
+        scores = {
+            (cell["transform"], cell["budget"]): f"{100 * cell['accuracy']:.1f}" for cell in network["cells"]
+        }
+        heads = [f"{100 * share:.0f} %" for share in TOLD] + [HALF]
+        found += [
+            f"**{network['network']}**, {100 * network['accuracy']:.1f} % as it is; {len(network['cells'])} "
+            f"students in {network['seconds'] / 60:.1f} minutes:",
+            "",
+            f"| | {' | '.join(heads)} |",
+            "|---|" + "--:|" * len(heads),
+        ]
+        for transform in dict.fromkeys(cell["transform"] for cell in network["cells"]):
+            numbers = [scores.get((transform, budget), "–") for budget in told]
+            found.append(f"| `{transform}` | {' | '.join(numbers)} |")
+        found.append("")
+    return found
+
+
+def filled(page: str, networks: list[dict[str, Any]]) -> str:
+    """The page with what is between its two marks as the result says."""
+    pattern = re.compile("(?<=<!-- curves -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    if not pattern.search(page):
+        raise ValueError(f"{PAGE} has no <!-- curves --> … <!-- end -->")
+    return pattern.sub(lambda _: "\n".join(lines(networks)) + "\n", page)
+
+
+def committed() -> list[dict[str, Any]]:
+    """The curves of the result, where there is one."""
+    path = RESULTS / "curve.json"
+    networks: list[dict[str, Any]] = json.loads(path.read_text())["networks"] if path.is_file() else []
+    return networks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Whole trade-off curves of trained networks.")
+    for name in ("weights", "cifar"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--only", choices=CIFAR, help="this network alone")
+    parser.add_argument("--write", action="store_true", help="save to benchmarks/results/curve.json")
+    given = parser.parse_args()
+    networks = committed()
+    for name in [given.only] if given.only else CIFAR[1:] + CIFAR[:1]:
+        if any(network["network"] == name for network in networks):
+            continue
+        networks.append(measured(name, Folders(given.weights, given.cifar, Path(), Path())))
+        if given.write:
+            write("curve", {"networks": networks})
+            PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), networks), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-c
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint hooks demo benchmark fuzz clean
+.PHONY: help test quick lint hooks demo docs docs-serve benchmark fuzz clean
 
 help:
 	@echo "make test       lint, type-check and test, with coverage (sets up $(VENV) first)"
@@ -17,6 +17,7 @@ help:
 	@echo "                make quick T=low_rank: of one of them, its compilation included"
 	@echo "make hooks      run the checks of make lint before every commit"
 	@echo "make demo       train a teacher and a student with every transform; a table and a page"
+	@echo "make docs       build the site into site/; make docs-serve shows it while you write"
 	@echo "make benchmark  measure layers, input, memory, recipes, sweeps; write benchmarks/results"
 	@echo "make fuzz       damaged files of every kind, 400 each; write benchmarks/results/fuzz.json"
 	@echo "make clean      remove $(VENV) and caches"
@@ -34,6 +35,10 @@ $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.demo: $(VENV)/.run
 	$(PIP) -e '.[demo,plots]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -62,6 +67,13 @@ demo: $(VENV)/.demo
 	@$(BIN)/understudy sweep demo --out runs/demo --workers 2; code=$$?; \
 		$(BIN)/understudy report runs/demo && exit $$code
 
+# A warning is an error. What is switched off is a notice of mkdocs-material about another program.
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+
+docs-serve: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 # benchmarks/compress.py needs trained weights and CIFAR-10: run it by hand.
 benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/layers.py --write
@@ -77,4 +89,4 @@ fuzz: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzzing.py --count 400 --seed 53 --write
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* dist site

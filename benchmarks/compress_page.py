@@ -1,4 +1,4 @@
-"""The tables of compressed networks in README.md and docs/compress.md, and their figure, from the result.
+"""The table of compressed networks in docs/compress.md, and its figure, from the result.
 
 python benchmarks/compress_page.py
 """
@@ -14,8 +14,8 @@ from measure import RESULTS
 from understudy.report.figures.canvas import drawing, marked, new_figure, save
 from understudy.report.figures.style import styles
 
-ROOT = Path(__file__).parent.parent
-FIGURES = ROOT / "docs" / "figures"
+PAGE = Path(__file__).parent.parent / "docs" / "compress.md"
+FIGURES = PAGE.parent / "figures"
 HEAD = (
     "| network | method | kept | before | fitted to the weights | compressed | recovered |\n"
     "|---|---|---|---|---|---|---|\n"
@@ -27,7 +27,7 @@ NETWORKS = {
     "efficientnet_lite0": "EfficientNet-Lite0, ImageNet: accuracy, %",
     "minilm": "MiniLM, sentences: cosine to the original's embeddings",
 }
-OURS = ("auto", "pivoted")  # of these the README tells
+OURS = ("auto", "pivoted")  # they come first
 Cells = Sequence[dict[str, Any]]
 
 
@@ -59,23 +59,12 @@ def _is_cosine(cell: dict[str, Any]) -> bool:
     return "cosine" in cell["dense"]
 
 
-def chosen(cells: Cells) -> list[dict[str, Any]]:
-    """What the README tells: ours in parameters, after recovery where there was one, and peers after it."""
-    told = [cell for cell in cells if cell["metric"] == "params" and "refused" not in cell]
-    taught = [cell for cell in told if cell["seconds"]]
-    met = {(_place(cell), cell["method"]) for cell in taught}
-    ours = [cell for cell in told if cell["method"] in OURS and (_place(cell), cell["method"]) not in met]
-    autos = {_place(cell) for cell in told if cell["method"] == "auto"}
-    return [*taught, *(cell for cell in ours if cell["method"] == "auto" or _place(cell) not in autos)]
-
-
 def fill(cells: Cells) -> None:
-    """Put the lines in their places, and draw the figure."""
-    for page, told in ((ROOT / "README.md", chosen(cells)), (ROOT / "docs" / "compress.md", cells)):
-        text = page.read_text(encoding="utf-8")
-        start = text.index(HEAD) + len(HEAD)
-        end = text.index("\n\n", start)
-        page.write_text(text[:start] + "\n".join(rows(told)) + text[end:], encoding="utf-8")
+    """Put the lines in their place, and draw the figure."""
+    text = PAGE.read_text(encoding="utf-8")
+    start = text.index(HEAD) + len(HEAD)
+    end = text.index("\n\n", start)
+    PAGE.write_text(text[:start] + "\n".join(rows(cells)) + text[end:], encoding="utf-8")
     draw(cells)
 
 

@@ -20,7 +20,7 @@ from understudy.results import Result
 
 
 def kept(result: Result) -> dict[str, Any]:
-    """What the README quotes."""
+    """What docs/start.md quotes."""
     return {
         "name": result.name,
         "role": result.role,

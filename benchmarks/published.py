@@ -4,7 +4,7 @@
 
 Nothing is trained and no weight is made. Every student of WRN-50-2 is made without weights and traced: it has
 and runs exactly what its plan says, or this stops. The paper's counter adds one for every ReLU output, ours
-does not (docs/counting.md); "with ReLU" is our count in its convention.
+does not (docs/budgets.md); "with ReLU" is our count in its convention.
 """
 
 from __future__ import annotations

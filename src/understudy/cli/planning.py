@@ -77,7 +77,7 @@ Spatial = Annotated[
 
 @app.command()
 def transforms(
-    markdown: Annotated[bool, typer.Option("--markdown", help="As the README's table.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As a table of Markdown.")] = False,
 ) -> None:
     """List the structured linear maps: what W is, what the knob counts, what it costs."""
     rows = []

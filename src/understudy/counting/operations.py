@@ -22,7 +22,18 @@ Rule = Callable[[tuple[Any, ...], Any], int]
 
 
 class UnknownOperationError(RuntimeError):
-    """The trace met an operation that has no rule."""
+    """The trace met an operation that has no rule.
+
+    >>> import torch, understudy as us
+    >>> class Spectrum(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.linalg.eigvals(x).abs()
+    >>> try:
+    ...     us.cost(Spectrum(), (4, 4))
+    ... except us.UnknownOperationError as error:
+    ...     print(str(error).partition(":")[0])
+    no mult-add rule for aten.linalg_eig.default
+    """
 
 
 _FREE_TAGS = frozenset((torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy))

@@ -28,7 +28,13 @@ _ROUNDS, _SECONDS = 20, 10.0
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Exported(Shown):
-    """A written file: printable. Errors are shares of the largest output, times those of one call."""
+    """A written file: printable. Errors are shares of the largest output, times those of one call.
+
+    >>> import understudy as us
+    >>> done = us.export(us.create_model("wrn_10_1"), "network.pt2", (1, 3, 16, 16))
+    >>> done.params, done.bytes == done.path.stat().st_size
+    (77850, True)
+    """
 
     path: Path
     format: Format

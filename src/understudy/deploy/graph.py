@@ -21,7 +21,18 @@ _METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "
 
 
 class ExportError(ValueError):
-    """A network that a file format cannot hold, or a file that does not give the network's outputs."""
+    """A network that a file format cannot hold, or a file that does not give the network's outputs.
+
+    >>> import torch, understudy as us
+    >>> class Drawing(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x + torch.randn_like(x)
+    >>> try:
+    ...     us.export(Drawing(), "drawing.pt2", (1, 4))
+    ... except us.ExportError:
+    ...     print("no file is left")
+    no file is left
+    """
 
 
 def _halve_(network: nn.Module) -> None:

@@ -37,10 +37,15 @@ class AttentionTransfer:
     `taps` are module paths, the same in both networks; by default those that `find_taps` finds. Calling it on
     a batch runs the teacher, in evaluation mode and without gradients, and compares with what the student's
     modules gave in the forward pass just before; the teacher is left in the modes that it was in. A batch is
-    a tensor, a tuple of arguments, or a mapping of named ones. Used as a block, it lets go at its end:
+    a tensor, a tuple of arguments, or a mapping of named ones. Used as a block, it lets go at its end.
 
-        with AttentionTransfer(student, teacher, taps=["stage1"]) as look:
-            loss = F.cross_entropy(student(x), y) + look(x)[0]
+    >>> import torch, understudy as us
+    >>> x, teacher = torch.randn(2, 3, 16, 16), us.create_model("wrn_10_1")
+    >>> student = us.substitute(teacher, us.plan(teacher, "shuffle", scale=0.5), init="fresh")
+    >>> with us.AttentionTransfer(student, teacher, taps=["stage1", "stage2"]) as look:
+    ...     loss = student(x).square().mean() + look(x)[0]
+    >>> loss.backward()
+
     """
 
     def __init__(

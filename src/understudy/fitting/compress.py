@@ -38,7 +38,14 @@ _ACTIVATIONS = 6  # of the largest size, alive at once in two networks
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Compression:
-    """A student, and how it came to be; errors are of the outputs on inputs that were held back."""
+    """A student, and how it came to be; errors are of the outputs on inputs that were held back.
+
+    >>> import torch, understudy as us
+    >>> model, inputs = us.create_model("wrn_10_1"), torch.randn(16, 3, 16, 16)
+    >>> done = us.compression(model, ratio=0.5, data=inputs, quick=True)
+    >>> done.plan.params <= 0.5 * done.plan.dense_params
+    True
+    """
 
     student: nn.Module
     plan: Plan

@@ -32,6 +32,12 @@ class Layer(nn.Module, abc.ABC):
     """A stand-in for a dense layer: `transform` does its linear part, as `execution` says.
 
     A call is `run(prepare(positions), x)`: all that does not depend on the input, then the input.
+
+    >>> import understudy as us
+    >>> model = us.create_model("wrn_10_1")
+    >>> path, layer = next(us.stand_ins(us.substitute(model, us.plan(model, "low_rank", ratio=0.5))))
+    >>> isinstance(layer, us.Layer), layer.transform.name, tuple(layer.weight.shape)
+    (True, 'low_rank', (16, 16, 3, 3))
     """
 
     transform: Transform

@@ -27,7 +27,13 @@ _EXTRAS = {"timm": "vision", "torchvision": "vision", "transformers": "text"}
 
 
 class UnknownModelError(ValueError):
-    """No network has this name."""
+    """No network has this name.
+
+    >>> create_model("wrn_28")
+    Traceback (most recent call last):
+    ...
+    understudy.networks.models.UnknownModelError: no network 'wrn_28' (did you mean 'wrn_28_10'...
+    """
 
 
 def list_models() -> list[str]:

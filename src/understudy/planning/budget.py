@@ -20,7 +20,15 @@ _TIMES = {"ms": 1.0, "us": 1e-3, "µs": 1e-3, "s": 1e3}  # of a millisecond; "s"
 
 
 class BudgetError(ValueError):
-    """The budget lies below `lowest`, the cost of the cheapest student."""
+    """The budget lies below `lowest`, the cost of the cheapest student.
+
+    >>> import understudy as us
+    >>> try:
+    ...     us.plan(us.create_model("wrn_10_1"), "low_rank", params=1)
+    ... except us.BudgetError as error:
+    ...     print(error.lowest > 1)
+    True
+    """
 
     def __init__(self, message: str, lowest: int) -> None:
         super().__init__(message)
@@ -34,6 +42,9 @@ class Budget:
     Bytes are those of the file that `save` writes. Of modelled time it is a share, `latency`, of what the
     network takes as it is, or `milliseconds`. Amounts may be given as people write them, "17.6M", "1MB",
     "30%" or, for a latency, "5ms"; they are kept as numbers.
+
+    >>> Budget("params", "17.6M")
+    Budget(metric='params', amount=17600000)
     """
 
     metric: Metric

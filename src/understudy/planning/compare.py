@@ -22,7 +22,13 @@ from .sites import Include, Sites, sites
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Comparison(Shown):
-    """A plan for every transform, or the reason why there is none."""
+    """A plan for every transform, or the reason why there is none.
+
+    >>> import understudy as us
+    >>> beside = us.compare(us.create_model("wrn_16_2"), ratio=0.2)
+    >>> beside.plans["low_rank"].params <= 0.2 * beside.params
+    True
+    """
 
     model: str
     budget: Budget

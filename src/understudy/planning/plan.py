@@ -84,6 +84,13 @@ class Plan(Shown):
     """A transform and a knob for every site, with the cost of the whole network once substituted.
 
     Iterating gives its layers; `plan["stage1.0.conv1"]` is one of them.
+
+    >>> import understudy as us
+    >>> plan = us.plan(us.create_model("wrn_16_2"), "low_rank", ratio=0.5)
+    >>> print(plan.summary())
+    345,818 parameters, 50.0 % of 691,674
+    >>> plan["stage1.0.conv1"].spec.knob
+    14
     """
 
     model: str

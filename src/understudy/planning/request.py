@@ -28,6 +28,11 @@ class Request:
 
     Without a transform nothing is substituted. Patterns are those of `sites`; of several that name a site the
     first counts, and a site that none names stays dense.
+
+    >>> import understudy as us
+    >>> request = us.Request((("*", "low_rank"),), us.Budget("ratio", 0.5))
+    >>> us.plan(us.create_model("wrn_16_2"), request=request).params
+    345818
     """
 
     transform: tuple[tuple[str, str], ...] = ()  # pattern → transform; "*" is every site

@@ -29,7 +29,13 @@ Include = Sequence[str] | Callable[["Site"], bool]
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """One module that holds a weight matrix; `skip` says why it is not substituted, and is None if it is."""
+    """One module that holds a weight matrix; `skip` says why it is not substituted, and is None if it is.
+
+    >>> import understudy as us
+    >>> first = us.sites(us.create_model("resnet20"))[0]
+    >>> first.path, first.kernel, first.skip
+    ('conv1', (3, 3), 'the first convolution, excluded by default')
+    """
 
     path: str
     kind: Kind
@@ -65,7 +71,13 @@ class Site:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Sites(Shown, Sequence[Site]):
-    """All sites of a network, in the order in which it registers them."""
+    """All sites of a network, in the order in which it registers them.
+
+    >>> import understudy as us
+    >>> found = us.sites(us.create_model("resnet20"), include=["layer1"])
+    >>> len(found), len(found.chosen)
+    (20, 6)
+    """
 
     model: str
     items: tuple[Site, ...]

@@ -36,6 +36,11 @@ class Cost(Shown):
 
     `mult_adds` is what ran, forming matrices included. `ideal_mult_adds` leaves out what does not depend
     on the input and could be done ahead. `bytes` is the size of the file that `understudy.save` writes.
+
+    >>> import understudy as us
+    >>> cost = us.cost(us.create_model("wrn_10_1"), (1, 3, 32, 32))
+    >>> cost.params, cost.mult_adds == sum(layer.mult_adds for layer in cost.layers)
+    (77850, True)
     """
 
     model: str

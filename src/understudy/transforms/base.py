@@ -30,6 +30,10 @@ class Transform(nn.Module, abc.ABC):
     to run in turn; `apply(state, x)` runs them. By itself a transform takes the order that needs the fewest
     mult-adds for the number of vectors at hand; "formed", which multiplies by the dense matrix, is always one
     of them.
+
+    >>> import understudy as us
+    >>> us.get_transform("low_rank")(8, 12, 3)(torch.ones(5, 8)).shape  # from 8 to 12, rank 3
+    torch.Size([5, 12])
     """
 
     name: ClassVar[str]

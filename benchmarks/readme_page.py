@@ -1,0 +1,90 @@
+"""The three results of README.md, from the committed ones.
+
+python benchmarks/readme_page.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from measure import RESULTS
+from understudy._util.quantities import format_bytes, format_count
+from understudy.bench.record import Bench
+
+PAGE = Path(__file__).parent.parent / "README.md"
+_NAMES = {"onnx": "ONNX Runtime", "openvino": "OpenVINO"}
+
+
+def lines() -> list[str]:
+    """A table: what was done, what came of it, where it is written down."""
+    cells = json.loads((RESULTS / "compress.json").read_text(encoding="utf-8"))["cells"]
+    plain = _cell(cells, "resnet56", "auto", taught=False)
+    taught = _cell(cells, "wrn_16_2", "auto", taught=True)
+    peer = _cell(cells, "wrn_16_2", "torch_pruning", taught=True)
+    return [
+        "| what | result | source |",
+        "|---|---|---|",
+        "| ResNet-56 in half of its parameters, nothing trained | CIFAR-10 accuracy "
+        f"{_score(plain, 'dense')} → {_score(plain, 'score')} % | {_source('compress')} |",
+        f"| WRN-16-2 in half of its parameters, then {taught['seconds'] / 60:.0f} minutes on one core "
+        f"| {_score(taught, 'dense')} → {_score(taught, 'recovered')} %; Torch-Pruning at the same size and "
+        f"time: {_score(peer, 'recovered')} % | {_source('compress')} |",
+        _speed(Bench.load(RESULTS / "bench.json")),
+    ]
+
+
+def _cell(cells: list[dict[str, Any]], network: str, method: str, *, taught: bool) -> dict[str, Any]:
+    """The cell of a network in half of its parameters."""
+    wanted = (network, method, "params", 0.5)
+    [found] = [
+        cell
+        for cell in cells
+        if (cell["network"], cell["method"], cell["metric"], cell["share"]) == wanted
+        and bool(cell["seconds"]) == taught
+        and "refused" not in cell
+    ]
+    return found
+
+
+def _score(cell: dict[str, Any], part: str) -> str:
+    [score] = cell[part].values()
+    return f"{score:.2f}"
+
+
+def _source(name: str) -> str:
+    return f"[{name}.json](benchmarks/results/{name}.json)"
+
+
+def _speed(bench: Bench) -> str:
+    """How many times quicker low rank is than the dense WRN-28-10, in the runtimes that ship."""
+    rows = {
+        row.cell.runtime: row
+        for row in bench.rows()
+        if (row.cell.what, row.cell.batch, row.measured.subject) == ("wrn_28_10", 8, "low_rank")
+        and row.cell.runtime in _NAMES
+        and row.cell.mode == "inference"
+    }
+    times = ", ".join(f"{row.speedup:.1f} times in {_NAMES[name]}" for name, row in sorted(rows.items()))
+    row = rows["onnx"]
+    sizes = (row.measured.file_bytes or 0, row.dense.file_bytes or 0)
+    return (
+        f"| WRN-28-10 as `low_rank` in {format_count(row.measured.params)} of its "
+        f"{format_count(row.dense.params)} parameters, still to be trained "
+        f"| quicker {times} (batch 8, two cores); {format_bytes(sizes[0])} instead of "
+        f"{format_bytes(sizes[1])} | {_source('bench')} |"
+    )
+
+
+def filled(page: str) -> str:
+    """The page with what is between its two marks as the results say."""
+    pattern = re.compile("(?<=<!-- results -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    if not pattern.search(page):
+        raise ValueError(f"{PAGE} has no <!-- results --> … <!-- end -->")
+    return pattern.sub(lambda _: "\n".join(lines()) + "\n", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -99,7 +99,7 @@ def filled(page: str, networks: list[dict[str, Any]]) -> str:
     pattern = re.compile("(?<=<!-- curves -->\n).*?(?=<!-- end -->)", re.DOTALL)
     if not pattern.search(page):
         raise ValueError(f"{PAGE} has no <!-- curves --> … <!-- end -->")
-    return pattern.sub(lambda _: "\n".join(lines(networks)) + "\n", page)
+    return pattern.sub(lambda _: "".join(f"{line}\n" for line in lines(networks)), page)
 
 
 def committed() -> list[dict[str, Any]]:

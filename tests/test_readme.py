@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import compress_page
+import curve
 import performance
 import readme_page
 from command import Run
@@ -84,6 +85,10 @@ def test_the_table_of_compressed_networks_is_that_of_the_committed_result() -> N
     assert isinstance(cells, list)
     assert cells
     assert compress_page.HEAD + "\n".join(compress_page.rows(cells)) + "\n\n" in docs("compress")
+
+
+def test_the_curves_are_those_of_the_committed_result() -> None:
+    assert curve.filled(docs("compress"), curve.committed()) == docs("compress")
 
 
 def test_the_tables_of_performance_are_those_of_the_committed_result() -> None:

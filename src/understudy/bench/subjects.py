@@ -84,8 +84,7 @@ def _layers(cell: Cell, width: int) -> tuple[dict[str, Subject], Example]:
     )
     found["(naive low rank)"] = made(naive, 2 * rank * width)
     if cell.mode == "inference" and cell.runtime == "eager":
-        for name, peer in _peers(dense, ratio).items():
-            found[name] = dataclasses.replace(found[DENSE], module=peer)
+        found |= _peers(found[DENSE], ratio)
     return found, x
 
 
@@ -103,20 +102,22 @@ def _knob(transform: type[Transform], width: int, ratio: float) -> int | None:
     return legal[-1] if legal else None
 
 
-def _peers(dense: nn.Module, ratio: float) -> dict[str, nn.Module]:
+def _peers(dense: Subject, ratio: float) -> dict[str, Subject]:
     """What else people use: eight-bit numbers of torch itself, tensorly-torch's layers where installed."""
-    found: dict[str, nn.Module] = {}
-    if isinstance(dense, nn.Linear):
+    found: dict[str, Subject] = {}
+    if isinstance(dense.module, nn.Linear):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it will move to another package
-            found["(torch int8)"] = torch.ao.quantization.quantize_dynamic(
-                nn.Sequential(dense), {nn.Linear}, dtype=torch.qint8
+            eight_bit = torch.ao.quantization.quantize_dynamic(
+                nn.Sequential(dense.module), {nn.Linear}, dtype=torch.qint8
             )
+        found["(torch int8)"] = dataclasses.replace(dense, module=eight_bit, moved=None)
     elif importlib.util.find_spec("tltorch") is not None:
         tltorch = importlib.import_module("tltorch")
-        found["(tensorly tucker)"] = tltorch.FactorizedConv.from_conv(
-            dense, rank=ratio, factorization="tucker", fixed_rank_modes="spatial"
+        tucker = tltorch.FactorizedConv.from_conv(
+            dense.module, rank=ratio, factorization="tucker", fixed_rank_modes="spatial"
         )
+        found["(tensorly tucker)"] = Subject(tucker, _params(tucker), None)
     return found
 
 

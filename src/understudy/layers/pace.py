@@ -41,13 +41,13 @@ class Pace(NamedTuple):
 _WEIGHTS = 4.0  # entries of a matrix read in a nanosecond
 _PACES: dict[Kind, Pace] = {
     "plain": Pace(10_000, 60, 3),
-    "sliced": Pace(40_000, 35, 2),
-    "blocks": Pace(60_000, 60, 2),
+    "sliced": Pace(25_000, 35, 4),
+    "blocks": Pace(30_000, 60, 4),
     "depthwise": Pace(15_000, 15, 2),
-    "moved": Pace(10_000, 1, 1),
+    "moved": Pace(10_000, 1, 2),
     "other": Pace(100_000, 1, 1),
 }
-_BLOCKS_OF_ROWS = Pace(60_000, 5, 1)  # as a grouped convolution over vectors that lie in rows
+_BLOCKS_OF_ROWS = Pace(100_000, 25, 2)  # as a grouped convolution over vectors that lie in rows
 
 
 OVERHEAD = 10_000  # nanoseconds in which a stand-in looks whether what it kept still holds
@@ -60,7 +60,7 @@ def pace_of(works: Iterable[Work], positions: int, *, rows: bool = False) -> flo
     for work in works:
         pace = _BLOCKS_OF_ROWS if rows and work.kind == "blocks" else _PACES[work.kind]
         taken += pace.call + work.weights / _WEIGHTS
-        taken += positions * (work.mult_adds / (pace.mult_adds * threads) + work.values / pace.values)
+        taken += positions * (work.mult_adds / pace.mult_adds + work.values / pace.values) / threads
     return taken
 
 

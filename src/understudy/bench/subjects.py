@@ -69,7 +69,7 @@ def _layers(cell: Cell, width: int) -> tuple[dict[str, Subject], Example]:
     dense = nn.Conv2d(width, width, 1, bias=False) if cell.what == "conv" else _linear(width)
     found = {DENSE: made(dense, width * width)}
     for name in cell.transforms:
-        knob = _knob(get_transform(name), width, ratio)
+        knob = largest_knob(get_transform(name), width, ratio)
         if knob is None:
             continue
         transform = get_transform(name)(width, width, knob)
@@ -92,7 +92,7 @@ def _linear(width: int) -> nn.Module:
     return nn.Linear(width, width, bias=False)
 
 
-def _knob(transform: type[Transform], width: int, ratio: float) -> int | None:
+def largest_knob(transform: type[Transform], width: int, ratio: float) -> int | None:
     """The largest knob within a share of the dense matrix's parameters; None where there is none."""
     legal = [
         knob

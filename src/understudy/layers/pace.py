@@ -1,7 +1,7 @@
 """How long an order takes on a processor, roughly: calls, mult-adds and values moved, stage by stage.
 
-The numbers were measured in eager PyTorch on one core. Only their ratios decide between orders, and those
-differ little from machine to machine: a product of matrices computes some twenty numbers while one is moved.
+The numbers are those of one core, measured in eager PyTorch; `benchmarks/pace.py` tells how well they choose.
+Only their ratios decide between orders, and those differ little from machine to machine.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Pace(NamedTuple):
 _WEIGHTS = 4.0  # entries of a matrix read in a nanosecond
 _PACES: dict[Kind, Pace] = {
     "plain": Pace(10_000, 60, 3),
-    "sliced": Pace(25_000, 35, 4),
+    "sliced": Pace(40_000, 35, 4),
     "blocks": Pace(30_000, 60, 4),
     "depthwise": Pace(15_000, 15, 2),
     "moved": Pace(10_000, 1, 2),

@@ -212,6 +212,29 @@ def test_a_student_with_teacher_attention_and_distillation_is_taken_up_again(
     assert_resumes(student, tmp_path, 6)
 
 
+class Versioned(nn.BatchNorm1d):
+    """Refuses weights that do not say of which version of it they are, as torchvision's MNASNet does."""
+
+    _version = 7
+
+    def _load_from_state_dict(
+        self, state: dict[str, Any], prefix: str, local: dict[str, Any], *rest: Any
+    ) -> None:
+        if local.get("version") != self._version:
+            raise ValueError(f"version {local.get('version')}")
+        super()._load_from_state_dict(state, prefix, local, *rest)
+
+
+def test_modules_that_ask_for_their_version_are_taken_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small(*_: object, **__: object) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 16), Versioned(16), nn.Linear(16, 10))
+
+    monkeypatch.setattr(student_module, "create_model", small)
+    assert_resumes(recipe(ema=0.9), tmp_path, 3)
+
+
 def test_drop_path_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def small(name: str, **options: Any) -> nn.Module:
         return us.create_model(name, cells=3, channels=4, **options)

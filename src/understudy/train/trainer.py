@@ -21,6 +21,7 @@ from understudy.distil.groups import parameter_groups
 from understudy.distil.guidance import SelfGuidance, fading
 from understudy.layers import stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
+from understudy.students.versions import versioned
 
 from .checkpoint import Checkpoint, CheckpointError, Progress, State
 from .divergence import DivergedError, first_not_finite
@@ -162,7 +163,7 @@ class Trainer:
         if not self.average:
             return self.network
         averaged = copy.deepcopy(self.network)
-        averaged.load_state_dict(self.average)
+        averaged.load_state_dict(versioned(self.average, averaged))
         return averaged
 
     def checkpoint(self, progress: Progress) -> Checkpoint:
@@ -208,7 +209,7 @@ class Trainer:
     def restore(self, checkpoint: Checkpoint) -> Progress:
         """Take up a checkpoint."""
         part, state = _parts(checkpoint), checkpoint.state
-        self.network.load_state_dict(part["network"])
+        self.network.load_state_dict(versioned(part["network"], self.network))
         for key, kept in self.average.items():
             kept.copy_(part["average"][key])
         remember_(self.optimiser, self.network, part["optimiser"], state.optimiser)

@@ -18,7 +18,7 @@ help:
 	@echo "make hooks      run the checks of make lint before every commit"
 	@echo "make demo       train a teacher and a student with every transform; a table and a page"
 	@echo "make docs       build the site into site/; make docs-serve shows it while you write"
-	@echo "make benchmark  measure layers, input, memory, recipes, sweeps; write benchmarks/results"
+	@echo "make benchmark  measure choices, input, memory, recipes, sweeps; write benchmarks/results"
 	@echo "make fuzz       damaged files of every kind, 400 each; write benchmarks/results/fuzz.json"
 	@echo "make clean      remove $(VENV) and caches"
 
@@ -76,7 +76,7 @@ docs-serve: $(VENV)/.docs
 
 # benchmarks/compress.py needs trained weights and CIFAR-10: run it by hand.
 benchmark: $(VENV)/.dev
-	$(BIN)/python benchmarks/layers.py --write
+	$(BIN)/python benchmarks/pace.py --write
 	$(BIN)/python benchmarks/input_pipeline.py --write
 	$(BIN)/python benchmarks/published.py --write
 	$(BIN)/python benchmarks/memory.py --write

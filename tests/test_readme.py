@@ -63,23 +63,6 @@ def test_the_table_of_the_demo_is_that_of_the_committed_result() -> None:
         assert row in page
 
 
-def test_the_table_of_speeds_is_that_of_the_committed_result() -> None:
-    cases = result("layers")["cases"]
-    assert isinstance(cases, list)
-    page = docs("performance")
-    head = re.search(r"^\| channels, image \| layout \| (.*) \|$", page, re.M)
-    assert head is not None
-    names = [name.split("`")[1] if name[0] == "`" else "grouped" for name in head[1].split(" | ")]
-    for case in cases:
-        layers = case["layers"]
-        cells = [
-            f"{layers[name]['forward_speedup']:.1f} / {layers[name]['step_speedup']:.1f}" for name in names
-        ]
-        layout = case["layout"].replace("_", " ")
-        row = f"| {case['channels']}, {case['side']}×{case['side']} | {layout} | {' | '.join(cells)} |"
-        assert row in page
-
-
 def test_the_table_of_compressed_networks_is_that_of_the_committed_result() -> None:
     cells = result("compress")["cells"]
     assert isinstance(cells, list)

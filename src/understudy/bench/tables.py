@@ -99,7 +99,7 @@ def layer_lines(bench: Bench, what: str, batch: int, mode: str = "inference") ->
     ]
     if not rows:
         return []
-    widths = list(dict.fromkeys(row.cell.width for row in rows))
+    widths = sorted({row.cell.width for row in rows if row.cell.width is not None})
     head = ["", *(str(width) for width in widths)]
     lines = [_line(head), _line(["---"] * len(head))]
     for subject in dict.fromkeys(row.measured.subject for row in rows):
@@ -137,7 +137,7 @@ def sections(bench: Bench) -> str:
         for done in bench.done
         if done.cell.width is not None
     )
-    for what, batch, mode in layers:
+    for what, batch, mode in sorted(layers, key=lambda key: key[2]):  # inference comes first
         lines = layer_lines(bench, what, batch, mode)
         if lines:
             parts.append(f"### {what}, batch {batch}, {mode}\n\n" + "\n".join(lines))

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Sequence
 from .record import Bench, Measured, Row
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 760, 520, 60, 50, 30, 190
-_COLOURS = ("#3366cc", "#dc3912", "#109618", "#ff9900", "#990099", "#0099c6", "#dd4477", "#66aa00", "#b82e2e")
+_COLOURS = (
+    "#3366cc", "#dc3912", "#109618", "#ff9900", "#990099", "#0099c6", "#dd4477", "#66aa00", "#b82e2e",
+    "#8fb0f0", "#f29c8a", "#7fd08a", "#8a6d00", "#cc8fd6", "#004d66", "#f2b3c9", "#2e5200", "#5c1f1f",
+)  # fmt: skip
 Point = tuple[float, float]
 _GROWTH_FROM = 512  # narrower layers are mostly calls
 
@@ -21,14 +24,14 @@ class Chart:
     def __init__(
         self, across: Iterable[float], up: Iterable[float], subjects: Sequence[str], legend: Sequence[str]
     ) -> None:
-        self._across, self._up = _powers(across), _powers(up)
+        self._across, self._up = _ends(across), _ends(up)
         self._colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(subjects)}
         self._parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
             f'font-family="sans-serif" font-size="12">'
             f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
         ]
-        left, right, bottom, top = (10.0**power for power in (*self._across, *self._up))
+        (left, right), (bottom, top) = self._across, self._up
         for value in _steps(self._across):
             self.line((value, bottom), (value, top), "#eee")
             self._words(self._x(value), _HEIGHT - _BOTTOM + 16, f"{value:g}", "middle")
@@ -41,12 +44,10 @@ class Chart:
             self._words(far + 12, high + 4, words, "start")
 
     def _x(self, value: float) -> float:
-        low, high = self._across
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (math.log10(value) - low) / (high - low)
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * _share(value, self._across)
 
     def _y(self, value: float) -> float:
-        low, high = self._up
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * (math.log10(value) - low) / (high - low)
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * _share(value, self._up)
 
     def _words(self, x: float, y: float, words: str, anchor: str) -> None:
         text = html.escape(words)
@@ -92,18 +93,26 @@ class Chart:
         return "\n".join(self._parts) + "\n"
 
 
-def _powers(values: Iterable[float]) -> tuple[int, int]:
-    """The powers of ten between which all values lie."""
+def _share(value: float, ends: tuple[float, float]) -> float:
+    """How far along a logarithmic axis a value lies."""
+    return math.log(value / ends[0]) / math.log(ends[1] / ends[0])
+
+
+def _ends(values: Iterable[float]) -> tuple[float, float]:
+    """The nearest of 1, 2, 5, 10, … below and above all values."""
     found = list(values)
-    low, high = math.floor(math.log10(min(found))), math.ceil(math.log10(max(found)))
-    return low, max(high, low + 1)
+    lowest, highest = math.floor(math.log10(min(found))), math.ceil(math.log10(max(found)))
+    steps = [factor * 10.0**power for power in range(lowest, highest + 1) for factor in (1, 2, 5)]
+    low = max(step for step in steps if step <= min(found))
+    return low, min(step for step in steps if step >= max(found) and step > low)
 
 
-def _steps(powers: tuple[int, int]) -> Iterable[float]:
-    """1, 2, 5, 10, … from one power to the other."""
-    for power in range(powers[0], powers[1]):
-        yield from (factor * 10.0**power for factor in (1, 2, 5))
-    yield 10.0 ** powers[1]
+def _steps(ends: tuple[float, float]) -> Iterable[float]:
+    """1, 2, 5, 10, … from one end to the other."""
+    for power in range(math.floor(math.log10(ends[0])), math.ceil(math.log10(ends[1])) + 1):
+        for step in (factor * 10.0**power for factor in (1, 2, 5)):
+            if 0.999 * ends[0] < step < 1.001 * ends[1]:
+                yield step
 
 
 def figure(bench: Bench) -> str:
@@ -119,7 +128,7 @@ def figure(bench: Bench) -> str:
     values += [0.9, 2]
     subjects = list(dict.fromkeys(row.measured.subject for row in rows))
     chart = Chart(values, values, subjects, subjects)
-    low, high = (10.0**power for power in _powers(values))
+    low, high = _ends(values)
     chart.line((low, low), (high, high), "#888", "6 4")
     chart.line((low, 1), (high, 1), "#888")
     for row in rows:

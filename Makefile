@@ -16,7 +16,7 @@ help:
 	@echo "make quick      lint, then the contract of the transforms, in about a minute;"
 	@echo "                make quick T=low_rank: of one of them, its compilation included"
 	@echo "make hooks      run the checks of make lint before every commit"
-	@echo "make demo       train a teacher and a student with every transform; a table and a page"
+	@echo "make demo       train a wide network, compress it to a tenth, recover, export; a table and a page"
 	@echo "make benchmark  measure layers, input, memory, recipes, sweeps; write benchmarks/results"
 	@echo "make fuzz       damaged files of every kind, 400 each; write benchmarks/results/fuzz.json"
 	@echo "make clean      remove $(VENV) and caches"
@@ -33,7 +33,7 @@ $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.run
-	$(PIP) -e '.[demo,plots]'
+	$(PIP) -e '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -59,8 +59,7 @@ hooks: $(VENV)/.dev
 	$(BIN)/pre-commit install
 
 demo: $(VENV)/.demo
-	@$(BIN)/understudy sweep demo --out runs/demo --workers 2; code=$$?; \
-		$(BIN)/understudy report runs/demo && exit $$code
+	@$(BIN)/understudy demo --out runs/demo
 
 # benchmarks/compress.py needs trained weights and CIFAR-10: run it by hand.
 benchmark: $(VENV)/.dev

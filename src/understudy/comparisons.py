@@ -55,7 +55,6 @@ class Comparison:
     test_samples: int
     seed: int
     contenders: tuple[Contender, ...]
-    seconds: float  # all of it
 
     def __post_init__(self) -> None:
         roles = [one.role for one in self.contenders]

@@ -67,7 +67,7 @@ def test_the_demo_goes_from_nothing_to_a_page_and_after_a_stop_goes_on(
         if one.role != "compressed":
             assert one.bytes == Path(f"runs/demo/{one.role}.onnx").stat().st_size
     spent = {one.role: one.seconds for one in found.contenders}
-    assert spent["original"] < spent["compressed"] < spent["student"]
+    assert spent["original"] < spent["compressed"] <= spent["student"]
     page = Path("runs/demo/index.html").read_text(encoding="utf-8")
     for link in re.findall(r"<li><a href='([^']+)'", page):
         assert Path("runs/demo", link).is_file(), link

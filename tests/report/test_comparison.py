@@ -37,7 +37,6 @@ def comparison(**changes: object) -> Comparison:
             contender("narrower", 99, 3.0, 0.4, 7.0),
             contender("taught", 99, 2.2, 0.4, 5.0),
         ),
-        seconds=100.0,
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
@@ -56,9 +55,8 @@ def test_a_row_says_what_a_network_costs_and_how_it_answers() -> None:
     assert made.columns[-2:] == (">ms, batch 1", ">ms, batch 64")
     rows = [[entry.text for entry in row] for row in made.rows]
     assert rows[1][4:] == ["9.0 %", "10 s", "–", "–"]  # it is as quick as the student
-    assert rows[2] == [
-        "student, recovered", "the student", "100", "400 B", "2.5 %", "10 s", "0.500 / 1.000", "6.000 / 12.000",
-    ]  # fmt: skip
+    assert rows[2][:4] == ["student, recovered", "the student", "100", "400 B"]
+    assert rows[2][4:] == ["2.5 %", "10 s", "0.500 / 1.000", "6.000 / 12.000"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,6 @@ def demonstrate(
         report(f"{out} is finished already")
         return Comparison.load(out)
     folder.begin()
-    began = time.monotonic()
     found = _data(recipe)
     report(f"1. train the original: {recipe.network}, {recipe.epochs} epochs")
     with folder.timed("original", report) as told:
@@ -117,7 +115,6 @@ def demonstrate(
         test_samples=result.quality.samples,
         seed=asked.seed,
         contenders=contenders,
-        seconds=round(time.monotonic() - began, 1),
     )
     files = [f"student/{name}" for name in ("README.md", COMPRESSED, STUDENT, "plan.json")]
     finish(comparison, result, out, [COMPARISON, *(f"{role}.onnx" for role in networks), *files])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from test_compression_page import EVIL, compressed
 
+import demo
 from understudy._util.provenance import Machine
 from understudy._util.records import RecordError
 from understudy.comparisons import FILE, Call, Comparison, Contender, Role
@@ -105,3 +106,12 @@ def test_a_comparison_goes_to_its_file_and_back_and_a_lame_one_is_refused(tmp_pa
         Comparison.load(tmp_path)
     with pytest.raises(ValueError, match="not timed with the same batches"):
         with_student(calls=(Call(1, 0.5, 0.6, 9),))
+
+
+def test_the_section_of_the_demo_says_who_is_ahead() -> None:
+    text = demo.section([comparison(), comparison()])
+    assert "| original, the original | 1,000 | 4.0 kB | 2.0 ± 0.0 % | 1.00 ms | 30.00 ms |" in text
+    assert "| student, nothing trained | 100 | 400 B | 9.0 ± 0.0 % |  |  |" in text
+    assert "2.0 times as quick with batch 1, 5.0 times as quick with batch 64; +0.5 points of error" in text
+    assert "takes 1.2 times its time with batch 1, 0.9 times its time with batch 64, at -0.5 points" in text
+    assert "No result" in demo.filled("<!-- demo -->\n\nold\n<!-- end of demo -->", [])

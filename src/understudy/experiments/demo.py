@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,7 @@ def _calls(runners: Mapping[Role, Runner], images: Tensor) -> dict[Role, tuple[C
     found: dict[Role, list[Call]] = {role: [] for role in runners}
     for batch in BATCHES:
         given = images[:batch]
-        turns = {role: (lambda run=run, given=given: run(given)) for role, run in runners.items()}
+        turns = {role: partial(run, given) for role, run in runners.items()}
         for role, taken in time_in_turns(turns, rounds=_ROUNDS, least=3, seconds=_SECONDS).items():
             best, median = (round(1000 * each, 4) for each in (taken.best, taken.median))
             found[role].append(Call(len(given), best, median, taken.rounds))

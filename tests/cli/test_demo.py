@@ -84,7 +84,7 @@ def test_the_demo_goes_from_nothing_to_a_page_and_after_a_stop_goes_on(
     [
         (["--out", "file"], "file is a file: choose another --out"),
         (["--out", "full"], "full is not empty and holds no demo"),
-        (["--out", "odd"], "it holds a list"),
+        (["--out", "odd"], "it holds [], not a table"),
         (["--transform", "lowrank"], "did you mean 'low_rank'"),
         (["--ratio", "much"], "--ratio 'much' is not a number"),
         (["--ratio", "2"], "ratio"),

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ def _few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Few images and short timings, in a folder of its own."""
     monkeypatch.setattr(data, "load_digits", lambda: load_digits().take(train=64, test=32))
     monkeypatch.setattr(demo, "_ROUNDS", 1)
+    slow = SimpleNamespace(epochs=[SimpleNamespace(seconds=1e3)])  # so that one epoch is all that fits
+    monkeypatch.setattr(demo, "fit", lambda _: slow)
     monkeypatch.setattr(quality, "_ROUNDS", 1)
     monkeypatch.chdir(tmp_path)
 

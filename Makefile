@@ -16,7 +16,7 @@ help:
 	@echo "make quick      lint, then the contract of the transforms, in about a minute;"
 	@echo "                make quick T=low_rank: of one of them, its compilation included"
 	@echo "make hooks      run the checks of make lint before every commit"
-	@echo "make demo       train a teacher and a student with every transform; a table and a page"
+	@echo "make demo       train a wide network, compress it to a tenth, recover, export; a table and a page"
 	@echo "make docs       build the site into site/; make docs-serve shows it while you write"
 	@echo "make benchmark  measure choices, input, memory, recipes, sweeps; write benchmarks/results"
 	@echo "make fuzz       damaged files of every kind, 400 each; write benchmarks/results/fuzz.json"
@@ -34,7 +34,7 @@ $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.run
-	$(PIP) -e '.[demo,plots]'
+	$(PIP) -e '.[demo]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.run
@@ -64,8 +64,7 @@ hooks: $(VENV)/.dev
 	$(BIN)/pre-commit install
 
 demo: $(VENV)/.demo
-	@$(BIN)/understudy sweep demo --out runs/demo --workers 2; code=$$?; \
-		$(BIN)/understudy report runs/demo && exit $$code
+	@$(BIN)/understudy demo --out runs/demo
 
 # A warning is an error. What is switched off is a notice of mkdocs-material about another program.
 docs: $(VENV)/.docs

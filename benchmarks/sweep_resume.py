@@ -1,6 +1,6 @@
 """A sweep killed with kill -9 at random moments, and started again, against one that nothing disturbed.
 
-    python benchmarks/sweep_resume.py [--grid demo] [--workers 2] [--kills 3] [--seed 0] [--write]
+    python benchmarks/sweep_resume.py [--grid digits] [--workers 2] [--kills 3] [--seed 0] [--write]
 
 Both sweeps end with the same results, but for what a clock decides, and with the same bytes of every network.
 """
@@ -26,7 +26,7 @@ from understudy.results import Result
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--grid", default="demo")
+    parser.add_argument("--grid", default="digits")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)

@@ -19,7 +19,8 @@ LIBRARIES = {"ray", "timm", "torchvision", "transformers"}
 # The rooms of the house: each imports only from itself and from those before it.
 ORDER = (
     "_util", "transforms", "layers", "counting", "planning", "students", "fitting", "deploy", "distil",
-    "networks", "bench", "data", "train", "results", "compressions", "experiments", "report", "cli",
+    "networks", "bench", "data", "train", "results", "compressions", "comparisons",
+    "experiments", "report", "cli",
 )  # fmt: skip
 
 
@@ -122,7 +123,9 @@ def test_the_report_needs_no_torch() -> None:
     for path in sorted((ROOT / "report").rglob("*.py")):
         used = imports(path)
         assert "torch" not in {name.split(".")[0] for name in used}, path
-        assert {room_of(name) for name in ours(used)} <= {"", "_util", "report", "results", "compressions"}
+        assert {room_of(name) for name in ours(used)} <= {
+            "", "_util", "report", "results", "compressions", "comparisons",
+        }  # fmt: skip
 
 
 def test_what_the_report_builds_on_needs_no_torch() -> None:
@@ -184,7 +187,16 @@ def test_importing_the_package_is_light_and_touches_no_gpu() -> None:
     heavy = LIBRARIES | {"rich", "typer", "click", "matplotlib", "pandas", "scipy", "sklearn", "hypothesis"}
     assert not {name.split(".")[0] for name in added} & heavy
     rooms = {room_of(name) for name in added if within(name, "understudy")}
-    assert not rooms & {"data", "train", "results", "compressions", "experiments", "report", "cli"}
+    assert not rooms & {
+        "data",
+        "train",
+        "results",
+        "compressions",
+        "comparisons",
+        "experiments",
+        "report",
+        "cli",
+    }
     assert not [name for name in added if within(name, "torch._dynamo") or within(name, "torch._inductor")]
 
 

@@ -57,7 +57,7 @@ def test_a_sweep_tells_what_happens_and_ends_with_a_table(run: Run, use: Use) ->
     again = run("sweep", "tiny.toml", "--out", "out")
     assert (again.code, again.out) == (0, result.out)
     assert "4 cells are done already" in again.err
-    other = run("sweep", "demo", "--out", "out")
+    other = run("sweep", "digits", "--out", "out")
     assert other.code == 2
     assert "belongs to another grid, tiny" in other.err
 

@@ -55,6 +55,7 @@ COMMANDS: Mapping[str, tuple[list[str], ...]] = {
     "sweep": (["grid.toml", "--plan-only"], ["grid.toml", "--out", "sweep"]),
     "status": (["sweep"],),
     "report": (["sweep"],),
+    "demo": (["--help"],),
     "bench": (["--limit", "0", "--out", "bench.json"],),
 }
 

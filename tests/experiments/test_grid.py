@@ -364,8 +364,8 @@ def test_a_file_is_read_or_refused_by_its_name(tmp_path: Path) -> None:
         load_grid(tmp_path / "none.toml")
 
 
-def test_the_shipped_grids_are_the_paper_s_the_study_and_the_demo() -> None:
-    assert grid_names() == ["demo", "paper_darts", "paper_wrn_28_10", "paper_wrn_50_2", "study_cifar10"]
+def test_the_shipped_grids_are_the_paper_s_the_study_and_the_digits() -> None:
+    assert grid_names() == ["digits", "paper_darts", "paper_wrn_28_10", "paper_wrn_50_2", "study_cifar10"]
 
 
 @pytest.mark.parametrize(

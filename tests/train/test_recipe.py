@@ -59,6 +59,7 @@ def test_the_shipped_recipes_are_the_paper_s_and_the_demo() -> None:
         "cifar10_fast",
         "darts_cifar10",
         "demo",
+        "wide_digits",
         "wrn_28_10_cifar10",
         "wrn_50_2_imagenet",
     ]

@@ -13,7 +13,7 @@ from understudy.counting.operations import UnknownOperationError
 from understudy.train import DivergedError
 
 # Each adds its commands to the application.
-from . import bench, compress, deploy, experiments, planning, training  # noqa: F401
+from . import bench, compress, demo, deploy, experiments, planning, training  # noqa: F401
 from .common import app
 from .output import leave_quietly, prepare_streams
 

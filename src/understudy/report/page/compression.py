@@ -28,14 +28,15 @@ _SCRIPTS = ("draw.js", "common.js", "compression.js")
 _BAR = 110  # width of a bar's drawing
 
 
-def compression_page(result: Compressed, files: Sequence[str]) -> str:
-    """The whole document; `files` are linked by their paths relative to it."""
+def compression_page(result: Compressed, files: Sequence[str], *, above: str = "") -> str:
+    """The whole document; `files` are linked by their paths relative to it, `above` is HTML before all."""
     looks = styles(student.transform for student in result.students)
     recovered = any(student.recovery for student in result.students)
     parts = {
         "title": escape(f"{result.network}, compressed"),
         "subtitle": escape(_subtitle(result)),
         "tiles": _tiles(result),
+        "above": above,
         "data": embedded_json(_data(result, looks)),
         "measures": "".join(
             f"<label><input type='radio' name='measure' value='{measure}'{' checked' * (number == 0)}>"

@@ -257,9 +257,9 @@ def _calls(runners: Mapping[Role, Runner], images: Tensor) -> dict[Role, tuple[C
     for batch in BATCHES:
         given = images[:batch]
         turns = {role: partial(run, given) for role, run in runners.items()}
-        for role, taken in time_in_turns(turns, rounds=_ROUNDS, least=3, seconds=_SECONDS).items():
+        for role, taken in time_in_turns(turns, rounds=_ROUNDS, seconds=_SECONDS).items():
             best, median = (round(1000 * each, 4) for each in (taken.best, taken.median))
-            found[role].append(Call(len(given), best, median, taken.rounds))
+            found[role].append(Call(len(given), best, median, taken.count))
     return {role: tuple(each) for role, each in found.items()}
 
 

@@ -62,7 +62,12 @@ def test_the_notebook_that_compresses_runs_with_any_weights(
         drawn = torch.randint(256, (24, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
         labels = torch.arange(24) % 10
         classes = tuple("0123456789")
-        parts = {"train_images": drawn, "train_labels": labels, "test_images": drawn, "test_labels": labels}
+        parts: dict[str, Any] = {
+            "train_images": drawn,
+            "train_labels": labels,
+            "test_images": drawn,
+            "test_labels": labels,
+        }
         return Images(name=name, classes=classes, **statistics, **parts)
 
     monkeypatch.setattr(understudy.data, "load", images)

@@ -70,7 +70,7 @@ def _signature(public: object) -> str:
             continue
         if one.kind is one.KEYWORD_ONLY and "*" not in shown and not any(s.startswith("*") for s in shown):
             shown.append("*")
-        stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        stars = "**" if one.kind is one.VAR_KEYWORD else "*" if one.kind is one.VAR_POSITIONAL else ""
         kind = "" if one.annotation is one.empty else f": {one.annotation}"
         default = "" if one.default is one.empty else f" = {_default(one.default)}"
         shown.append(f"{stars}{one.name}{kind}{default}")

@@ -13,6 +13,7 @@ import pytest
 import torch
 import typer
 from page_blocks import PAGES, ROOT, Block, blocks, command_lines, spans
+from small_network import make
 from torch import Tensor
 
 import understudy as us
@@ -38,13 +39,13 @@ def inputs(batches: int, size: int = 16) -> list[Tensor]:
 
 def trained() -> Names:
     """A network, and unlabelled inputs."""
-    return {"model": us.create_model("wrn_10_1"), "batches": inputs(2)}
+    return {"model": make(), "batches": inputs(2)}
 
 
 def shipped() -> Names:
     """A student beside its original, to be exported."""
-    model = us.create_model("wrn_10_1")
-    plan = us.plan(model, "low_rank", ratio=0.5)
+    model = make()
+    plan = us.plan(model, "low_rank", ratio=0.8)
     batches = inputs(2, 32)
     return {"model": model, "student": us.substitute(model, plan), "x": batches[0], "batches": batches}
 

@@ -34,8 +34,8 @@ class Claim:
 def comparison_table(found: Comparison) -> ReportTable:
     """A row for every network; the times are best / median."""
     batches = [call.batch for call in found.of("original").calls]
-    columns = ("", "network", ">parameters", ">file", ">test error", ">made in")
-    columns += tuple(f">ms, batch {batch}" for batch in batches)
+    times = tuple(f">ms, batch {batch}" for batch in batches)
+    columns = ("", "network", ">parameters", ">file", ">test error", ">made in", *times)
     rows = tuple(
         (
             Entry(ROLES[one.role]),

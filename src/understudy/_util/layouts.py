@@ -16,6 +16,12 @@ def lay_channels_last_(network: Network) -> Network:
     return network
 
 
+def lay_contiguous_(network: Network) -> Network:
+    """Let all kernels lie in memory as they are indexed, the usual way."""
+    network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return network
+
+
 def lies_channels_last(tensor: Tensor) -> bool:
     """Whether the channels of kernels lie side by side, in a way that is not the usual one too."""
     if tensor.dim() != 4 or tensor.is_contiguous():

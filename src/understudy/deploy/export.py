@@ -23,7 +23,7 @@ from .runtimes import Format, Runner, format_of, needed, not_run, opened
 
 Precision = Literal["float32", "float16"]
 _ALLOWED = {"float32": 1e-4, "float16": 2e-2}  # of the largest output
-_ROUNDS, _SECONDS = 20, 10.0
+_ROUNDS, _SECONDS = 7, 10.0
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -17,7 +17,7 @@ from understudy.students.wrappers import unwrapped
 
 from .graph import as_call, outputs
 
-_ROUNDS = 50
+_ROUNDS = 20
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -21,7 +21,7 @@ from understudy.students.wrappers import unwrapped
 from .graph import outputs
 from .speed import forward_pass
 
-_ROUNDS = 15
+_ROUNDS = 5
 _WORSE = 0.95  # of the time by itself: what is no quicker than that is noise
 _MOST = 4.0  # an order with more times the mult-adds of the cheapest is not tried
 

@@ -21,7 +21,7 @@ from .folder import read_results, run_folder, write_result
 from .task import one_line
 
 BATCH_SIZE = 64
-_ROUNDS = 20
+_ROUNDS = 6
 _SECONDS = 30.0  # no new round after so long
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from torch import nn
 
+from understudy._util.layouts import lay_contiguous_
 from understudy.planning.plan import Plan
 from understudy.students.cost import cost
 from understudy.students.file import save as save_model
@@ -158,7 +159,7 @@ def fit(
 
 def finish(job: Job, network: nn.Module, epochs: tuple[Epoch, ...], run: Run | None) -> Fitted:
     """Count what the trained network costs, and write it; only then has the run finished."""
-    network = without_auxiliary(network)
+    network = lay_contiguous_(without_auxiliary(network))
     # The time is no part of what came out: the same run has the same bytes whenever it ran.
     outcome = Outcome(dataclasses.replace(epochs[-1], seconds=0.0) if epochs else None)
     if job.example is not None and job.place.is_first:

@@ -28,7 +28,6 @@ from understudy.data import Augment
 from understudy.data.found import Found, find_data
 from understudy.deploy.export import export
 from understudy.deploy.runtimes import Runner, imported, opened
-from understudy.fitting.calibrate import SAMPLES
 from understudy.networks.smaller import narrower
 from understudy.networks.trained import trained_model
 from understudy.planning.budget import Budget
@@ -43,6 +42,7 @@ from .unfinished import STUDENT, Asked, Unfinished
 
 PACKAGES = ("sklearn", "onnx", "onnxscript", "onnxruntime")
 BATCHES = (1, 64)
+_SAMPLES = 512  # that compression looks at
 _ROUNDS, _SECONDS = 2000, 4.0  # of every batch
 
 
@@ -53,7 +53,7 @@ class Demo:
     settings: Mapping[str, Json] = dataclasses.field(default_factory=dict)
     transform: str = "low_rank"
     ratio: float = 0.1
-    recover: int = 10  # epochs
+    recover: int = 8  # epochs
     seed: int = 0
 
     @property
@@ -159,7 +159,7 @@ def _student(
     shared = {key: recipe.settings()[key] for key in ("seed", "batch_size", "checkpoint_seconds")}
     teaching = Teaching(asked.recover, SETTINGS.replaced({**shared, "epochs": max(1, asked.recover)}))
     hashed = digest(weights)
-    settings: dict[str, Any] = {"samples": SAMPLES, "seed": asked.seed}
+    settings: dict[str, Any] = {"samples": _SAMPLES, "seed": asked.seed}
     place = Unfinished(
         folder,
         Asked(

@@ -16,6 +16,7 @@ from understudy.experiments.quality import Yardstick
 from understudy.fitting.inputs import DataError, joined, read_batches
 from understudy.fitting.moments import Moments
 from understudy.fitting.shifts import find_shifts
+from understudy.transforms.metric import Metric
 
 
 def mlp(*, inplace: bool = False) -> nn.Sequential:
@@ -228,3 +229,10 @@ def test_a_loader_is_read_once_and_one_that_shuffles_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="a DataLoader that shuffles"):
         find_data("shuffled.py:make")
+
+
+def test_a_moment_that_rounding_took_below_nothing_makes_a_metric_that_can_be_inverted() -> None:
+    eigenvalues = torch.zeros(1024, dtype=torch.float64)
+    eigenvalues[:2] = torch.tensor([1.0, -2e-7])  # one direction has all, as of a few nearly equal inputs
+    root = Metric.of(torch.diag(eigenvalues)).in_root
+    assert torch.isfinite(root).all()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 _RIDGE = 1e-4  # of the mean eigenvalue: directions that the data do not show still count a little
 _OUT_RIDGE = 1e-2
+_ROUNDING = 1e-6  # of the whole: what products in single precision may have taken from an eigenvalue
 _WORTHLESS = 1e-12  # of outputs that do not reach the network's
 
 
@@ -64,8 +65,13 @@ class Metric:
 
 
 def _raised(moment: Tensor, ridge: float, floor: float = 1.0) -> Tensor:
-    """A second moment with a share of its mean eigenvalue added to all; one of nothing is `floor` · I."""
+    """A second moment with a share of its mean eigenvalue added to all; one of nothing is `floor` · I.
+
+    Few vectors, or nearly the same ones, leave most eigenvalues at nothing, and rounding takes them below it.
+    """
     moment = moment.double()
     mean = float(moment.diagonal().mean())
     eye = torch.eye(len(moment), dtype=torch.float64, device=moment.device)
-    return moment + ridge * mean * eye if mean > 0 else floor * eye
+    if mean <= 0:
+        return floor * eye
+    return moment + max(ridge * mean, _ROUNDING * float(moment.norm())) * eye

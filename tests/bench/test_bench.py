@@ -14,6 +14,7 @@ import pytest
 from command import Run
 from understudy._util.provenance import this_machine
 from understudy._util.records import to_plain
+from understudy._util.timing import Timing
 from understudy.bench import run as run_module
 from understudy.bench.figure import exponent, figure, growth, times_by_width
 from understudy.bench.record import DENSE, Bench, Cell, Done, Measured, Roof
@@ -227,9 +228,13 @@ def test_growth_is_the_power_of_the_width_from_512_channels_on() -> None:
         growth(bench(LAYER), "tokens", 1)
 
 
-def test_the_quicker_of_two_layouts_is_told() -> None:
+def test_the_quicker_of_two_layouts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def channels_last_wins(calls: dict[Any, Any], **_: object) -> dict[Any, Timing]:
+        return {arranged: Timing(1.0 if arranged.channels_last else 2.0, 2.0, 3) for arranged in calls}
+
+    monkeypatch.setattr("understudy.bench.worker.time_in_turns", channels_last_wins)
     cell = Cell("wrn_10_1", None, 1, "eager", "inference", ("low_rank:inside",), ratio=0.5)
     found = measure(cell, seconds=0.01)
     assert found.problem is None
     assert [one.subject for one in found.subjects] == [DENSE, "low_rank:inside"]
-    assert all(one.channels_last in (False, True) for one in found.subjects)
+    assert [(one.channels_last, one.best_ms) for one in found.subjects] == [(True, 1000.0)] * 2

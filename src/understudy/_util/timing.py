@@ -37,22 +37,21 @@ def time_in_turns(
     calls: Mapping[Key, Callable[[], object]],
     *,
     rounds: int,
-    least: int = 1,
     seconds: float = math.inf,
     wait: Callable[[], None] = lambda: None,
 ) -> dict[Key, Timing]:
     """The timing of each call, in turns of some calls in a row, of which the first does not count.
 
     It meets what the one before it left behind: threads that still wait for work, and its data in the caches.
-    No round of turns begins once `seconds` have passed, but for the `least` first ones. `wait` comes before
-    and after each call: on a device that works on its own, it waits until that is done.
+    No round of turns but the first begins once `seconds` have passed. `wait` comes before and after each
+    call: on a device that works on its own, it waits until that is done.
     """
     if rounds < 1:
         raise ValueError(f"{rounds} rounds: at least 1 is needed")
     taken: dict[Key, list[float]] = {key: [] for key in calls}
     began = time.monotonic()
     for number in range(rounds):
-        if number >= least and time.monotonic() - began > seconds:
+        if number and time.monotonic() - began > seconds:
             break
         for key, call in calls.items():
             call()

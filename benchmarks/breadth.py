@@ -3,8 +3,8 @@
     python benchmarks/breadth.py [--only PATTERN …] [--work DIR] [--again] [--kept] [--write]
 
 Each network runs in a process of its own, with a limit of time and of memory, and its outcome is kept at
-once: a run that was stopped goes on. For low rank and one more transform, at half of the parameters or the
-fewest that are reachable, a plan is made and substituted; then
+once: a run that was stopped goes on. For low rank and one more transform, at half of the parameters (ACDC: at
+a twentieth) or the fewest that are reachable, a plan is made and substituted; then
 
 - parameters and mult-adds of the plan are those of a trace of the student;
 - the student merged into plain layers gives the same outputs;

@@ -16,6 +16,7 @@ import understudy as us
 
 OTHERS = ("shuffle", "tensor_train", "hashed", "btt", "tucker", "acdc", "block_circulant", "kronecker")
 RATIO = 0.5
+_SHALLOW = {"acdc": 0.05}  # its depth is its parameters, and at half of them hundreds of cosine transforms
 _LARGE = 30_000_000  # parameters, from which on nothing is fitted: a fit says nothing of breadth
 _EXACT, _NEAR = 1e-9, 2e-3  # of the largest output, in double and in single precision
 
@@ -44,9 +45,9 @@ def checked(model: nn.Module, example: Any, other: str) -> dict[str, Any]:
 
 
 def _plan(model: nn.Module, transform: str, example: Any) -> us.Plan:
-    """At half of the parameters, or at the fewest that the transform reaches."""
+    """At half of the parameters, ACDC at a twentieth, or at the fewest that the transform reaches."""
     try:
-        return us.plan(model, transform, ratio=RATIO, example=example)
+        return us.plan(model, transform, ratio=_SHALLOW.get(transform, RATIO), example=example)
     except us.BudgetError as error:
         return us.plan(model, transform, params=error.lowest, example=example)
 

@@ -20,7 +20,6 @@ LIMIT = 1.5  # times dense
 IMAGES, LABELS = torch.zeros(16, 3, 32, 32), torch.zeros(16, dtype=torch.int64)
 
 # A tracer would take most of the time here, and what runs is measured elsewhere.
-pytestmark = pytest.mark.untraced
 
 
 class Bottlenecks(nn.Module):

@@ -34,7 +34,6 @@ def test_the_readme_is_one_screen_with_the_results_that_were_measured() -> None:
     assert README.count("\n") <= 60
 
 
-@pytest.mark.untraced
 def test_the_plan_prints_what_the_docs_show(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     shown = re.search(r"--params 17.6M` prints:\n\n```text\n(.*?)```", docs("budgets"), re.DOTALL)
@@ -81,7 +80,7 @@ def test_the_tables_of_performance_are_those_of_the_committed_result() -> None:
         assert performance.FIGURE.read_text(encoding="utf-8") == figure(bench)
 
 
-def test_the_floor_of_the_coverage_is_the_one_that_make_test_enforces() -> None:
+def test_the_floor_of_the_coverage_is_the_one_that_make_coverage_enforces() -> None:
     floor = re.search(r"^fail_under = ([\d.]+)$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
     assert floor is not None
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

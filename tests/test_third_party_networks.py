@@ -16,7 +16,6 @@ from understudy.planning.plan import Plan
 from understudy.planning.request import Spatial
 
 # A tracer would take most of the time here, and what runs is measured elsewhere.
-pytestmark = pytest.mark.untraced
 
 
 @dataclasses.dataclass(frozen=True)

@@ -420,7 +420,6 @@ def test_a_wrong_number_of_classes_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.untraced
 def test_a_timm_network_gets_the_classes_of_the_data(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("timm", reason="the extra `vision` is not installed")
     settings = ["network=timm:test_resnet.r160_in1k", "train_images=32", "epochs=1", "batch_size=16"]
@@ -498,7 +497,6 @@ def test_a_damaged_status_is_named_and_hides_no_other_run(run: Run, teacher: Pat
     assert "broken/status.json is damaged" in listed.text
 
 
-@pytest.mark.untraced
 def test_a_network_with_few_channels_trains_in_a_layout_that_is_safe(run: Run, tmp_path: Path) -> None:
     flags = ["--set", "network=darts_1", "--set", "epochs=1", "--set", "attention=0"]
     done = run("train", "demo", *SMALL, *flags, "--set", "train_images=32", "--out", tmp_path / "run")

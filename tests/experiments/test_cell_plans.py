@@ -86,7 +86,6 @@ def test_seeds_and_ablations_of_one_network_cost_the_same() -> None:
     assert all(cost == costs[0] for cost in costs)
 
 
-@pytest.mark.untraced
 def test_the_largest_grid_of_the_paper_meets_its_budgets() -> None:
     planned = plan_cells(load_grid("paper_wrn_28_10"))
     assert sum(item.costs is not None for item in planned) >= 58

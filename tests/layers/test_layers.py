@@ -110,7 +110,6 @@ def test_a_convolution_is_the_dense_one_with_its_weight(
         assert_same(layer(x[0]), wanted[0], ("unbatched", geometry))
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda t: t.name)

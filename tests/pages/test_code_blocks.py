@@ -96,7 +96,6 @@ GIVEN: dict[str, Callable[[], Names]] = {  # what a page takes for granted
 WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_the_python_of_a_page_runs_and_prints_what_is_shown(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

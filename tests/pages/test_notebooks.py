@@ -50,7 +50,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.untraced
 def test_the_notebook_that_compresses_runs_with_any_weights(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +75,6 @@ def test_the_notebook_that_compresses_runs_with_any_weights(
     assert us.cost(names["again"], names["images"].example).params <= 0.5 * names["done"].plan.dense_params
 
 
-@pytest.mark.untraced
 def test_the_notebook_that_trains_gives_students_of_a_fifth(folder: Path) -> None:
     names = run("train_a_student", EPOCHS=1, IMAGES=64)
     assert (folder / "runs" / "student" / "result.json").is_file()
@@ -84,7 +82,6 @@ def test_the_notebook_that_trains_gives_students_of_a_fifth(folder: Path) -> Non
     assert names["plan"].params <= 0.2 * 77_850
 
 
-@pytest.mark.untraced
 @pytest.mark.usefixtures("folder")
 def test_the_notebook_that_writes_one_counts_what_it_claims(capsys: pytest.CaptureFixture[str]) -> None:
     run("write_a_transform")

@@ -171,7 +171,6 @@ def test_an_unknown_way_is_refused_with_the_known_ones() -> None:
 # ---- budgets of whole networks ---------------------------------------------------------------------------
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("transform", CONTINUOUS)
 @pytest.mark.parametrize(
     ("network", "budget"),

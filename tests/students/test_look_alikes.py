@@ -128,7 +128,6 @@ def test_looking_at_a_module_runs_none_of_its_hooks() -> None:
     assert not calls
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("transform", ["low_rank", "hashed"])
 def test_gpt2_takes_the_whole_way(transform: str, tmp_path: Path) -> None:
     student = take_the_whole_way(
@@ -137,12 +136,10 @@ def test_gpt2_takes_the_whole_way(transform: str, tmp_path: Path) -> None:
     assert len(list(us.stand_ins(student))) == 8
 
 
-@pytest.mark.untraced
 def test_gpt2_with_dense_stand_ins_computes_what_it_did() -> None:
     assert_dense_stand_ins_change_nothing(gpt2().double(), hidden_states, ["Conv1D"])
 
 
-@pytest.mark.untraced
 def test_gpt2_is_compressed_with_every_layer_seen() -> None:
     batches = [{"input_ids": IDS[:3]}, {"input_ids": IDS[3:]}]
     done = us.compression(gpt2(), ratio=0.7, data=batches)

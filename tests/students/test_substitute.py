@@ -694,7 +694,6 @@ def brief_student(transform: str, dtype: torch.dtype = torch.float64) -> nn.Modu
     return us.substitute(model, dataclasses.replace(plan, layers=layers))
 
 
-@pytest.mark.untraced
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own doing
 @pytest.mark.parametrize("transform", NAMES)
 def test_one_graph_is_compiled_and_agrees(transform: str) -> None:
@@ -711,7 +710,6 @@ def test_one_graph_is_compiled_and_agrees(transform: str) -> None:
         assert_near(one, other, 1e-4)
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("transform", NAMES)
 def test_an_exported_student_takes_any_batch(transform: str) -> None:
     student = brief_student(transform).eval()
@@ -809,7 +807,6 @@ def test_a_plan_with_an_illegal_knob_is_refused_before_anything_is_made() -> Non
     assert snapshot(model) == before
 
 
-@pytest.mark.untraced
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own
 @pytest.mark.parametrize("name", NAMES)
 def test_a_compiled_student_takes_batches_of_any_size_in_one_graph(name: str) -> None:

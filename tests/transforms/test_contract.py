@@ -132,14 +132,12 @@ def test_every_transform_keeps_its_promises_as_a_class(case: Case) -> None:
             check(case)
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 @pytest.mark.parametrize("check", COMPILERS, ids=name)
 def test_every_transform_keeps_its_promises_to_compilers(check: Check, case: Case) -> None:
     check(case)
 
 
-@pytest.mark.untraced
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning"
 )  # of exporters, about themselves
@@ -149,7 +147,6 @@ def test_every_transform_keeps_its_promises_to_compilers_of_files(check: Check, 
     check(case)
 
 
-@pytest.mark.untraced
 @pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex operators")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about itself
 def test_inductor_agrees_with_eager_on_a_network_of_all_kinds_of_transforms() -> None:

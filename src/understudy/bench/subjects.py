@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from understudy._util.meta import meta_copy
 from understudy.counting.trace import Example
-from understudy.layers import Conv, Linear
+from understudy.layers import Conv, Linear, recompute_nothing_, stand_ins
 from understudy.layers.geometry import Geometry
 from understudy.networks.models import create_model, example_input
 from understudy.planning.planner import plan
@@ -190,10 +190,11 @@ def _batched(one: Example, batch: int) -> Tensor:
 
 
 def training_step(module: nn.Module, example: Example) -> Callable[[], object]:
-    """Forward and backward to the weights, and to the input of a layer."""
+    """Forward and backward to the weights and the input, nothing recomputed: as `train` with memory left."""
     assert isinstance(example, Tensor)
     x = example.detach().clone().requires_grad_()
     module.train()
+    recompute_nothing_(layer for _, layer in stand_ins(module))
 
     def run() -> None:
         out = module(x)

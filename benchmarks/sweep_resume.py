@@ -111,13 +111,13 @@ def standing(out: Path) -> dict[str, Any]:
 
 
 def outcome(out: Path) -> dict[str, tuple[Result, str | None]]:
-    """The results by name without the clock, each with the digest of its network."""
+    """The results by name, without the clock and the state of the source, each with its network's digest."""
     found = {}
     for result in read_results(out):
         curve = tuple(dataclasses.replace(epoch, seconds=0.0) for epoch in result.curve)
         model = out / "runs" / result.name / "model.safetensors"
         digest = hashlib.sha256(model.read_bytes()).hexdigest() if model.exists() else None
-        found[result.name] = (dataclasses.replace(result, speed=None, curve=curve), digest)
+        found[result.name] = (dataclasses.replace(result, commit="", speed=None, curve=curve), digest)
     return found
 
 

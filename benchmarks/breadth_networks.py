@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import re
 import warnings
@@ -26,11 +27,12 @@ _HUGE = re.compile(
 _NOT_IN_QUESTION = ("quantized_", "raft_")  # integers, and the flow between two images
 
 
+@functools.cache
 def allow_torchvision() -> None:
     """Declare the operators whose library does not load beside a CPU build of torch, and give one a body."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
-        raise SystemExit("benchmarks/breadth.py needs torchvision")
+        raise SystemExit("torchvision is not installed: pip install torchvision")
     try:
         ctypes.CDLL(str(Path(spec.origin).with_name("_C.so")))
     except OSError:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import understudy as us
+from breadth_networks import allow_torchvision
 
 IMAGENET_NORMAL = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 WIDE_NORMAL = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
@@ -80,9 +81,14 @@ class Subject:
 
 def make(name: str, folders: Folders) -> Subject:
     """A subject by its name."""
-    if name == "minilm":
-        return sentence_encoder(folders.texts)
-    return efficientnet(folders.imagenet) if name == "efficientnet_lite0" else cifar(name, folders)
+    others = {
+        "minilm": lambda: sentence_encoder(folders.texts),
+        "efficientnet_lite0": lambda: efficientnet(folders.imagenet),
+    }
+    if name not in others:
+        return cifar(name, folders)
+    allow_torchvision()  # timm and transformers import it
+    return others[name]()
 
 
 def cifar(name: str, folders: Folders) -> Subject:

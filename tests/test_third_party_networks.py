@@ -94,7 +94,7 @@ CASES = [
     ),
     Case("timm:efficientnet_b0", IMAGE, 0.5, "shuffle", 0.4),
     Case("torchvision:resnet18", IMAGE, 0.1, "tensor_train", 0.3, "unfolded"),
-    Case("torchvision:mobilenet_v2", IMAGE, 0.5, "acdc", 0.1),
+    Case("torchvision:mobilenet_v2", IMAGE, 0.5, "kronecker", 0.1),
     Case("torchvision:squeezenet1_1", IMAGE, 0.2, "hashed", 0.4, "unfolded"),
     Case("torchvision:shufflenet_v2_x0_5", IMAGE, 0.5, "hashed", 0.3),
     Case(

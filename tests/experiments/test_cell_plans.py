@@ -31,7 +31,7 @@ def test_a_planned_cell_costs_what_its_substituted_network_does() -> None:
         recipe = item.cell.recipe
         network = us.create_model(recipe.network)
         if item.plan is not None:
-            network = us.substitute(network, item.plan)
+            network = us.substitute(network, item.plan, init="fresh")
         counted = us.cost(network, example)
         assert item.costs is not None
         assert (item.plan is None) == (item.cell.role != "student")

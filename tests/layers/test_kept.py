@@ -15,6 +15,7 @@ from understudy.counting.trace import trace
 from understudy.layers import Conv, Execution, GroupedConv, Layer, Linear, SeparableConv
 from understudy.layers.geometry import Geometry
 from understudy.transforms import Transform, get_transform
+from understudy.transforms.stages import Product
 
 SQUARE = Geometry((3, 3), (1, 1), (1, 1), (1, 1), "zeros")
 
@@ -134,6 +135,19 @@ def test_a_pickled_layer_is_no_larger_for_having_run() -> None:
         sizes.append(file.tell())
         infer(layer)
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("name", ["acdc", "toeplitz_like", "ldr", "block_circulant"])
+def test_a_matrix_that_is_kept_lies_in_memory_row_by_row(name: str) -> None:
+    made = get_transform(name)
+    transform = made(24, 24, made.knobs(24, 24)[0])
+    assert not transform.matrix().is_contiguous()  # or there is nothing to show
+    layer = Linear(transform).eval()
+    layer.execution = Execution("formed")
+    with torch.no_grad():
+        (product,) = layer.prepare(1)
+    assert isinstance(product, Product)
+    assert product.weight.is_contiguous()
 
 
 def test_what_is_kept_under_autocast_is_not_used_without_it() -> None:

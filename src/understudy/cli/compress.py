@@ -32,8 +32,8 @@ from understudy.transforms import get_transform
 
 from .bars import compression_bars
 from .common import app, assignment, pairs, show, sizes
-from .planning import Exclude, Include, Input, Model, Spatial, SpatialChoice
-from .training import Download, Settings
+from .planning import Exclude, Include, Input, Model, SpatialChoice
+from .training import Download
 
 # Of a recipe: what other flags say, or nothing here.
 _ELSEWHERE = {
@@ -109,8 +109,22 @@ def compress(
         bool,
         typer.Option("--quick", help="Fit each layer by itself only: a first look at many transforms."),
     ] = False,
-    settings: Settings = None,
-    spatial: Spatial = SpatialChoice.auto,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="KEY=VALUE of recovery or normalisation, such as learning_rate=0.0003 or "
+            "mean=0.485,0.456,0.406; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    spatial: Annotated[
+        SpatialChoice,
+        typer.Option(
+            help="How a k×k convolution is replaced, as for plan; auto takes for each what loses least, "
+            "unfolded or inside, and with -t auto separable too."
+        ),
+    ] = SpatialChoice.auto,
     include: Include = None,
     exclude: Exclude = None,
     option: Annotated[

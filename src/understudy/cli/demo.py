@@ -43,8 +43,9 @@ def demo(
 ) -> None:
     """Train a wide network on the bundled digits, compress, recover and export it; time it beside others.
 
-    It is what train, compress --recover and export do, in one folder, and beside the student a narrower dense
-    network that may train as long as everything that made the student. --set changes the recipe wide_digits.
+    It is what train, compress --recover and export do, in one folder, and beside the student two narrower
+    dense networks: one that trains as long as everything that made the student, and one with the same
+    teacher. --set changes the recipe wide_digits.
     """
     if transform != "auto":
         get_transform(transform)

@@ -104,7 +104,7 @@ def train(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The run's folder; by default runs/NAME-IDENTITY. A run that is there already goes on.",
+            help="The run's folder; by default runs/RECIPE-TRANSFORM-IDENTITY. A run that is there goes on.",
             show_default=False,
         ),
     ] = None,

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, Order
-from understudy.transforms.stages import State
+from understudy.transforms.stages import Product, State
 
 Steps = tuple[Callable[[Tensor], Tensor], ...]
 _SHAPES = 32  # of inputs, whose steps are kept at a time
@@ -109,7 +109,7 @@ class Kept:
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         found = record.states.get((order.name, dtype))
         if found is None:
-            found = record.states[order.name, dtype] = transform.prepare(order.name)
+            found = record.states[order.name, dtype] = _in_order(transform.prepare(order.name))
         return found
 
     def steps(
@@ -133,6 +133,14 @@ class Kept:
         if record is None or not record.fits(sources):
             record = self._record = _Record(sources)
         return record
+
+
+def _in_order(state: State) -> State:
+    """Matrices row by row in memory: a product that reads one otherwise copies it, at every call."""
+    return tuple(
+        stage._replace(weight=stage.weight.contiguous()) if isinstance(stage, Product) else stage
+        for stage in state
+    )
 
 
 # Steps of any optimiser: a fused one writes to parameters and counts no version of theirs.

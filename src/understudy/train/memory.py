@@ -14,9 +14,8 @@ from understudy.counting.copies import copy_to_run
 from understudy.distil.frozen import call
 from understudy.layers import recompute_nothing_, stand_ins
 
-_SHARE = (
-    4  # a step may keep one part in so many of what is free: gradients, a teacher, other runs are there too
-)
+# A step may keep one part in so many of what is free: gradients, a teacher, other runs are there too.
+_SHARE = 4
 _SYSTEM = Path("/")
 
 

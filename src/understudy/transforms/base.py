@@ -120,11 +120,6 @@ class Transform(nn.Module, abc.ABC):
         return cheapest(structured or [formed], positions).mult_adds(positions)
 
     @classmethod
-    def formed_mult_adds(cls, in_features: int, out_features: int, knob: int, positions: int) -> int:
-        """Mult-adds of forming the matrix and applying it to `positions` vectors."""
-        return cls.all_orders(in_features, out_features, knob)[0].mult_adds(positions)
-
-    @classmethod
     def executed_mult_adds(
         cls, in_features: int, out_features: int, knob: int, positions: int, area: int = 1
     ) -> int:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from .base import Shapes, Transform
 from .cosine import real_fft_mult_adds
 from .cycles import undisplaced
-from .metric import Metric
 from .numerics import truncated_svd
 from .orders import Order
 from .refine import refine_
@@ -98,8 +97,7 @@ class ToeplitzLike(Transform):
         if not self._distance(target) < present:
             for parameter, value in zip(self.parameters(), found, strict=True):
                 parameter.copy_(value)
-        eye = torch.eye(self.in_features, dtype=torch.float64, device=matrix.device)
-        refine_(self, self.matrix, target, Metric(eye))
+        refine_(self, self.matrix, target, None)
 
     def _distance(self, target: Tensor) -> float:
         return float((self.matrix() - target).norm())

@@ -10,6 +10,7 @@ Point = tuple[float, float]
 Line = tuple[Point, Point]
 # Directions around a point, the ones read most easily first: right above, left above, ...
 _ANGLES = (45, 135, 315, 225, 90, 270, 0, 180, 22, 158, 338, 202, 67, 113, 293, 247)
+_GAP = 1.0  # between a label and whatever is beside it
 _DISTANCES = (3.0, 6.0, 10.0, 15.0, 23.0, 33.0, 45.0, 60.0, 80.0)
 
 
@@ -77,7 +78,6 @@ def place_labels(
     points: Sequence[Point] = (),
     lines: Sequence[Line] = (),
     marker: float = 4.0,
-    gap: float = 1.0,
 ) -> list[Box | None]:
     """A box of each size near each anchor, earlier ones first; None where there is no room.
 
@@ -93,7 +93,7 @@ def place_labels(
     for anchor, size in zip(anchors, sizes, strict=True):
         found = None
         for box in _candidates(anchor, size, marker):
-            wide = box.grown(gap)
+            wide = box.grown(_GAP)
             line = (anchor, box.nearest(anchor))
             if (
                 bounds.contains(box)

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from understudy.counting.trace import trace
-from understudy.layers import Conv, Execution, GroupedConv, Layer, Linear, SeparableConv
+from understudy.layers import Conv, Execution, GroupedConv, Layer, Linear, SeparableConv, geometry
 from understudy.layers.geometry import Geometry
 from understudy.transforms import Transform, get_transform
 from understudy.transforms.stages import Product
@@ -135,6 +136,30 @@ def test_a_pickled_layer_is_no_larger_for_having_run() -> None:
         sizes.append(file.tell())
         infer(layer)
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("small", [0, 10**9])  # never a product of matrices, always one
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_pointwise_step_is_the_same_as_a_convolution_and_as_a_product(
+    monkeypatch: pytest.MonkeyPatch, small: int, layout: torch.memory_format
+) -> None:
+    monkeypatch.setattr(geometry, "_SMALL", small)
+    layer = Conv(get_transform("low_rank")(16, 24, 4), Geometry.pointwise(2), torch.ones(24)).eval()
+    x = images().contiguous(memory_format=layout)
+    products = 0
+    linear = F.linear
+
+    def counted(*arguments: Tensor) -> Tensor:
+        nonlocal products
+        products += 1
+        return linear(*arguments)
+
+    monkeypatch.setattr(F, "linear", counted)
+    with torch.no_grad():
+        out = layer(x)
+    assert (products > 0) == (small > 0 and layout == torch.channels_last)
+    assert out.is_contiguous(memory_format=layout)
+    torch.testing.assert_close(out, layer.merged()(x))
 
 
 @pytest.mark.parametrize("name", ["acdc", "toeplitz_like", "ldr", "block_circulant"])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from understudy.transforms import Transform
 from understudy.transforms.stages import Blocks, Product, State, is_plain
 
-from .geometry import DenseConv, Geometry
+from .geometry import DenseConv, Geometry, is_channels_last
 from .kept import Steps
 from .layer import Layer, fill_
 
@@ -115,11 +115,6 @@ class Conv(Layer):
         geometry, execution = self.geometry, super().extra_repr()
         text = f"kernel={geometry.kernel}, stride={geometry.stride}, padding={geometry.padding}"
         return f"{text}, {execution}" if execution else text
-
-
-def is_channels_last(x: Tensor) -> bool:
-    """Whether the channels of images lie side by side in memory."""
-    return x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1
 
 
 def _plain_weights(state: State) -> list[Tensor]:

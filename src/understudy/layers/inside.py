@@ -12,8 +12,8 @@ from understudy.transforms.orders import FORMED
 from understudy.transforms.stages import Product, Stage, State, is_plain
 from understudy.transforms.two_factors import TwoFactors, Waist
 
-from .conv import is_channels_last, merged_conv
-from .geometry import DenseConv, Geometry
+from .conv import merged_conv
+from .geometry import DenseConv, Geometry, is_channels_last
 from .kept import Steps
 from .layer import Layer
 from .separable import drawn_depthwise

@@ -40,7 +40,7 @@ transforms = ["low_rank", "shuffle"]
 ratio = 0.1
 """
 _ROUNDS = "rounds.jsonl"
-_WAIT = {"local": (0.1, 1.0), "ray": (0.01, 0.1)}  # of an undisturbed sweep: Ray starts long, works short
+_WAIT = {"local": (0.05, 0.6), "ray": (0.01, 0.1)}  # of an undisturbed sweep: Ray starts long, works short
 
 
 def main() -> None:

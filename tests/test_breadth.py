@@ -43,6 +43,24 @@ def test_a_broken_promise_is_found(name: str, lie: Any, words: str, monkeypatch:
         breadth_checks.checked(*network(), "shuffle")
 
 
+class Jumping(torch.nn.Module):
+    """What it answers is decided by the last digits of its numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = (1e17 * self.body(x)).sin()
+        return answer
+
+
+def test_a_network_whose_answers_rounding_decides_is_not_held_to_them_after_a_merge() -> None:
+    told = breadth_checks.checked(Jumping().eval(), torch.ones(512, 256), "shuffle")
+    assert told["low_rank"]["rounding_decides"]
+    assert "rounding_decides" not in breadth_checks.checked(*network(), "shuffle")["low_rank"]
+
+
 @pytest.mark.parametrize(("error", "status"), [(None, "ok"), (KeyError("x"), "failed")])
 def test_whatever_a_network_meets_is_its_outcome(
     error: Exception | None, status: str, monkeypatch: pytest.MonkeyPatch

@@ -42,7 +42,7 @@ LAYERS = {
 }
 SHARES = (0.1, 0.25, 0.5)
 # Entries above which the two fits of a cell take long: they are left out.
-LONG = dict.fromkeys(("acdc", "toeplitz_like", "ldr"), 200_000)
+LONG = {"acdc": 200_000, "toeplitz_like": 10_000, "ldr": 10_000}
 RIVALS = ("low_rank", "pivoted", "tensor_train", "shuffle")  # of btt, in no more parameters than it has
 SAMPLES = 256  # of which 64 positions each are looked at: many times the widest layer's inputs
 

@@ -3,8 +3,8 @@
     python benchmarks/gallery.py --weights DIR --cifar DIR
     python benchmarks/gallery.py --draw
 
-CIFAR is the folder with `cifar-10-batches-bin`. What the command finds is kept in results/resnet20_curve, from
-which `--draw` makes the page again, docs/reports/resnet20_curve.html.
+CIFAR is the folder with `cifar-10-batches-bin`. What the command finds is kept in results/resnet20_curve, and
+`--draw` makes the page of that again, docs/reports/resnet20_curve.html.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ def fresh(layer: Layer) -> Tensor:
 def test_a_matrix_is_formed_once_in_inference_and_in_every_call_elsewhere() -> None:
     layer = unfolded()
     assert formings(layer, lambda: [infer(layer) for _ in range(3)]) == 1
+    assert formings(layer.eval(), lambda: infer(layer)) == 0  # as before every prediction of many people
     with torch.inference_mode():
         assert formings(layer, lambda: layer(images())) == 0
     assert formings(layer, lambda: [layer(images()) for _ in range(2)]) == 2  # gradients flow

@@ -53,7 +53,8 @@ class Layer(nn.Module, abc.ABC):
 
     def train(self, mode: bool = True) -> Self:
         """As of any module; in training nothing is kept between calls."""
-        self._kept.drop()
+        if mode:  # many call `eval` before every prediction
+            self._kept.drop()
         return super().train(mode)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from page_blocks import PAGES, ROOT
 
+import gallery
 import hooks
 
 
@@ -77,3 +78,8 @@ def test_links_between_the_files_of_the_repository_hold() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)", text):
             if "://" not in target:
                 assert (folder / target).exists(), f"{page}: {target}"
+
+
+def test_the_report_in_the_gallery_is_that_of_its_result(tmp_path: Path) -> None:
+    assert gallery.page(tmp_path) == gallery.PAGE.read_text(encoding="utf-8")
+    assert gallery.NAME in (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ import understudy as us
 
 OTHERS = ("shuffle", "tensor_train", "hashed", "btt", "tucker", "acdc", "block_circulant", "kronecker")
 RATIO = 0.5
-_SHALLOW = {"acdc": 0.05}  # its depth is its parameters, and at half of them hundreds of cosine transforms
+_SHALLOW = 0.05  # of the parameters, for ACDC: they are its depth, and half are hundreds of cosine transforms
 _LARGE = 30_000_000  # parameters, from which on nothing is fitted: a fit says nothing of breadth
 _EXACT, _NEAR = 1e-9, 2e-3  # of the largest output, in double and in single precision
 
@@ -45,9 +45,15 @@ def checked(model: nn.Module, example: Any, other: str) -> dict[str, Any]:
 
 
 def _plan(model: nn.Module, transform: str, example: Any) -> us.Plan:
-    """At half of the parameters, ACDC at a twentieth, or at the fewest that the transform reaches."""
+    """At half of the parameters, ACDC at a twentieth, or at the fewest that the transform reaches.
+
+    ACDC of a large network is asked for the fewest at once.
+    """
+    ratio = RATIO
+    if transform == "acdc":
+        ratio = _SHALLOW if sum(parameter.numel() for parameter in model.parameters()) < _LARGE else 1e-9
     try:
-        return us.plan(model, transform, ratio=_SHALLOW.get(transform, RATIO), example=example)
+        return us.plan(model, transform, ratio=ratio, example=example)
     except us.BudgetError as error:
         return us.plan(model, transform, params=error.lowest, example=example)
 

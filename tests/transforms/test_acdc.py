@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from understudy.transforms import acdc, acdc_fit
+from understudy.transforms import acdc, acdc_fit, base
 from understudy.transforms.acdc import Acdc
 from understudy.transforms.cosine import CosineTransform, riffle, unriffle
+from understudy.transforms.stages import State
 
 
 def textbook_cosine_transform(width: int) -> Tensor:
@@ -87,6 +88,26 @@ def test_acdc_is_the_product_its_docstring_states(in_features: int, out_features
     for a, d in zip(diagonals.reshape(layers, width), acdc.d.detach(), strict=True):
         product = product @ torch.diag(a) @ cosine @ torch.diag(d) @ cosine.T @ shuffle
     torch.testing.assert_close(acdc.matrix(), product[:out_features, :in_features])
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 3 * 17])  # values: a unit vector at a time, two, three
+def test_a_wide_matrix_is_formed_some_unit_vectors_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    transform = Acdc(17, 11, 2, dtype=torch.float64)
+    whole = transform.matrix()
+    pushed: list[int] = []
+    apply = transform.apply_rows
+
+    def counted(state: State, x: Tensor) -> Tensor:
+        pushed.append(len(x))
+        return apply(state, x)
+
+    monkeypatch.setattr(base, "_UNITS", at_once)
+    monkeypatch.setattr(transform, "apply_rows", counted)
+    torch.testing.assert_close(transform.matrix(), whole)
+    assert max(pushed) == max(1, at_once // 17)
+    assert sum(pushed) == 17
 
 
 @pytest.mark.parametrize("layers", [1, 3, 8])

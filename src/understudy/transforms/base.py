@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .metric import Metric
@@ -21,6 +22,7 @@ from .refine import QUICK, refine_
 from .stages import Product, State
 
 Shapes = dict[str, tuple[int, ...]]
+_UNITS = 1 << 26  # values of unit vectors that are pushed through at a time
 
 
 class Transform(nn.Module, abc.ABC):
@@ -219,11 +221,19 @@ class Transform(nn.Module, abc.ABC):
             raise ValueError(f"expected (..., {self.in_features}), got {tuple(x.shape)}")
 
     def matrix(self) -> Tensor:
-        """Form W, `(out, in)`; as it is here, from the images of the unit vectors."""
+        """Form W, `(out, in)`; as it is here, from the images of the unit vectors, some at a time."""
         order = cheapest(self.legal_orders[1:], self.in_features)
         parameter = next(self.parameters())
-        eye = torch.eye(self.in_features, device=parameter.device, dtype=parameter.dtype)
-        return self.apply_rows(self.stages(order.name), eye).T
+        stages = self.stages(order.name)
+        count = max(1, _UNITS // self.in_features)
+        images = []
+        for start in range(0, self.in_features, count):
+            rows = min(count, self.in_features - start)
+            units = torch.eye(rows, device=parameter.device, dtype=parameter.dtype)
+            if rows < self.in_features:
+                units = F.pad(units, (start, self.in_features - start - rows))
+            images.append(self.apply_rows(stages, units))
+        return (images[0] if len(images) == 1 else torch.cat(images)).T
 
     @abc.abstractmethod
     def entry_std(self, std: float) -> float:

@@ -1,11 +1,13 @@
-"""Fill docs/performance.md from the committed benchmark: its tables, and the figure beside it.
+"""Fill docs/performance.md from the committed benchmarks: its tables, and the figures beside it.
 
 understudy bench --out benchmarks/results/bench.json
+python benchmarks/rest.py --write
 python benchmarks/performance.py
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from understudy.bench.tables import sections
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "bench.json"
+REST = RESULT.with_name("rest.json")
 PAGE = ROOT / "docs" / "performance.md"
 FIGURE = ROOT / "docs" / "performance.svg"
 GROWTH = ROOT / "docs" / "performance_growth.svg"
@@ -30,11 +33,32 @@ def filled(page: str, bench: Bench | None) -> str:
         figures = f"![Times quicker against times fewer mult-adds]({FIGURE.name})"
         if GROWTH.is_file():
             figures += f"\n\n![Time against width, and its power]({GROWTH.name})"
-        measured = f"{figures}\n\n{sections(bench)}"
+        measured = f"{figures}\n\n{sections(bench)}{rest_lines()}"
     pattern = re.compile(f"(?<={re.escape(_BEGIN)}\n\n).*?(?=\n{re.escape(_END)})", re.DOTALL)
     if not pattern.search(page):
         raise ValueError(f"the page has no {_BEGIN} … {_END}")
     return pattern.sub(lambda _: measured, page)
+
+
+def rest_lines() -> str:
+    """What of a student's time is not in its stand-ins; nothing where that was not measured."""
+    if not REST.is_file():
+        return ""
+    rest = json.loads(REST.read_text(encoding="utf-8"))
+    lines = [
+        f"\n### What no structure takes away: {rest['network']} at {rest['params']}, PyTorch eager\n",
+        "Norms, activations and sums stay as they are. At most: how many times quicker is a student whose",
+        "stand-ins take no time (`python benchmarks/rest.py`, `benchmarks/results/rest.json`).\n",
+        "| batch |  | time | of it not in stand-ins | times quicker | at most |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for batch, found in rest["batches"].items():
+        for name, one in found["students"].items():
+            times = f"{one['ms']:.1f} ms | {one['rest_ms']:.1f} ms"
+            lines.append(
+                f"| {batch} | `{name}` | {times} | {one['times_quicker']:.1f}× | {one['at_most']:.1f}× |"
+            )
+    return "\n".join([*lines, ""])
 
 
 def committed() -> Bench | None:

@@ -695,9 +695,7 @@ def brief_student(transform: str, dtype: torch.dtype = torch.float64) -> nn.Modu
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own doing
-@pytest.mark.parametrize(
-    "transform", ["low_rank", "tucker", "hashed", "shuffle"]
-)  # the contract has all of them
+@pytest.mark.parametrize("transform", ["low_rank", "tucker", "hashed", "shuffle"])  # the contract has all
 def test_one_graph_is_compiled_and_agrees(transform: str) -> None:
     student = brief_student(transform, torch.float32)
     torch.compiler.reset()
@@ -712,7 +710,7 @@ def test_one_graph_is_compiled_and_agrees(transform: str) -> None:
         assert_near(one, other, 1e-4)
 
 
-@pytest.mark.parametrize("transform", NAMES)
+@pytest.mark.parametrize("transform", ["low_rank", "tucker", "hashed", "shuffle"])  # the contract has all
 def test_an_exported_student_takes_any_batch(transform: str) -> None:
     student = brief_student(transform).eval()
     batch = torch.export.Dim("batch", min=1, max=4096)

@@ -390,7 +390,7 @@ def with_layer(**changes: Any) -> dict[str, Any]:
         (with_layer(spec=HASHED | {"options": {"indexing": "odd"}}), "option indexing of hashed is 'odd'"),
         (with_layer(spec=HASHED | {"options": {"colour": "red"}}), "no such option"),
         (with_layer(spec=HASHED | {"knob": 193}), "weights 193 is not in"),
-        (HEADER | {"layers": [LAYER] * 10_000}, "two stand-ins have one path"),
+        (HEADER | {"layers": [LAYER] * 60_000}, "two stand-ins have one path"),
     ],
     ids=lambda value: str(value)[-40:],
 )

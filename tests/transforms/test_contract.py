@@ -132,7 +132,7 @@ def test_every_transform_keeps_its_promises_as_a_class(case: Case) -> None:
             check(case)
 
 
-@pytest.mark.parametrize("case", [case for case in COMPILED if case.shape == contract.LARGE], ids=str)
+@pytest.mark.parametrize("case", COMPILED, ids=str)
 @pytest.mark.parametrize("check", COMPILERS, ids=name)
 def test_every_transform_keeps_its_promises_to_compilers(check: Check, case: Case) -> None:
     check(case)

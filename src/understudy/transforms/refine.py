@@ -13,7 +13,7 @@ from torch.func import functional_call, vjp
 from .metric import Metric
 
 _ENOUGH = 1e-3  # a sweep that gains a smaller share of the loss is the last
-_NEAR = 1e-2  # of the first residual: the next sweep begins there, and the loss ends within 1e-4 of the least
+_NEAR = 1e-2  # of the first residual: a parameter is found no nearer than this, since the next sweep goes on
 _WORK = 4 * 10**11  # mult-adds of weighing errors in one fit, about a minute of one core
 
 

@@ -9,11 +9,11 @@ from torch import nn
 
 TOKENS, WORDS = 16, 128
 _NAMES = """
-    albert audio-spectrogram-transformer bart beit bert bloom clip codegen convnext deberta deberta-v2 deit
-    dinov2 distilbert electra falcon fnet funnel gemma gemma2 gpt2 gpt_bigcode gpt_neo gpt_neox gptj hubert
-    layoutlm llama longformer mamba marian mbart mistral mixtral mobilebert modernbert mpnet mpt mt5 olmo opt
-    phi qwen2 qwen2_moe qwen3 roberta roformer segformer squeezebert stablelm swin t5 videomae vit vit_mae
-    wav2vec2 whisper xlm-roberta xlnet
+    albert audio-spectrogram-transformer bart beit bert bloom clip codegen convnext dac deberta deberta-v2
+    deit dinov2 distilbert electra encodec falcon fnet funnel gemma gemma2 gpt2 gpt_bigcode gpt_neo
+    gpt_neox gptj hubert layoutlm llama longformer mamba marian mbart mistral mixtral mobilebert
+    modernbert mpnet mpt mt5 olmo opt phi qwen2 qwen2_moe qwen3 roberta roformer segformer squeezebert
+    stablelm swin t5 videomae vit vit_mae wav2vec2 whisper xlm-roberta xlnet
 """
 ARCHITECTURES = _NAMES.split()
 # What makes a configuration small, by the names that configurations use.
@@ -111,7 +111,8 @@ def _inputs(model: nn.Module, config: Any) -> dict[str, Any]:
     if name == "input_values":
         if config.model_type == "audio-spectrogram-transformer":
             return {name: torch.randn(1, config.max_length, config.num_mel_bins, generator=generator)}
-        return {name: torch.randn(1, 2000, generator=generator)}
+        channels = (1,) if config.model_type in ("dac", "encodec") else ()
+        return {name: torch.randn(1, *channels, 2000, generator=generator)}
     if name == "input_features":
         frames = 2 * config.max_source_positions
         features = torch.randn(1, config.num_mel_bins, frames, generator=generator)

@@ -78,7 +78,10 @@ def test_a_student_that_will_be_slower_says_so_and_a_quicker_one_does_not() -> N
     assert not any("slower" in remark for remark in quick.remarks)
 
 
-def test_a_budget_of_time_counts_all_three_parts_of_what_is_taken_inside() -> None:
+def test_a_budget_of_time_counts_all_three_parts_of_what_is_taken_inside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # with many, calls are most of the time
     model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3, stride=2), nn.Conv2d(64, 8, 1))
     example = torch.zeros(8, 3, 32, 32)
     survey = us.sites(model, example=example)

@@ -775,7 +775,7 @@ def test_a_plan_for_a_network_that_is_already_substituted_is_refused() -> None:
 
 def test_a_plan_for_a_layer_that_became_special_is_refused_with_the_reason() -> None:
     model: Any = small()
-    nn.utils.parametrizations.weight_norm(model.hidden)
+    nn.utils.parametrizations.spectral_norm(model.hidden)
     assert "'hidden'" in apply(model, small_plan())
     model = small()
     model.head.weight = nn.Parameter(torch.zeros(16, 12))

@@ -125,7 +125,8 @@ def compression(
     budget = Budget.of(params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio)
     batches = read_batches(data, samples)
     fitted_on, decided_on = held_back(batches)
-    original = opened(copy.deepcopy(model)).eval()
+    closed = copy.deepcopy(model).eval()
+    original = opened(closed)
     known = calibration or calibrate(
         original,
         [batch.inputs for batch in fitted_on],
@@ -136,7 +137,7 @@ def compression(
         seed=seed,
         watch=watch,
     )
-    survey = survey_of(original, batches[0], include, exclude)
+    survey = survey_of(closed, batches[0], include, exclude)
     request = Request.of(
         transform,
         budget,
@@ -151,7 +152,7 @@ def compression(
 
     def planned(family: str | None, worth: Worth) -> Plan:
         asked = request if family is None else dataclasses.replace(request, transform=request.only(family))
-        return make_plan(original, request=asked, example=example, calibration=worth, meta=False)
+        return make_plan(closed, request=asked, example=example, calibration=worth, meta=False)
 
     def fit(plan: Plan, plain: nn.Module | None = None) -> nn.Module:
         start = substitute(original, plan) if plain is None else plain
@@ -188,9 +189,9 @@ def compression(
 
 
 def _as_before(student: nn.Module, model: nn.Module) -> nn.Module:
-    """The student with its attentions closed and every module in the mode of the original's."""
+    """The student with its layers closed again and every module in the mode of the original's."""
     modes = {path: module.training for path, module in model.named_modules()}
-    student = close_(student).train(model.training)
+    student = close_(student, model).train(model.training)
     for path, module in student.named_modules():
         mode = modes.get(path)
         if mode is not None and module.training != mode:

@@ -127,7 +127,7 @@ class Attention(nn.MultiheadAttention):
             mask = padded if mask is None else mask + padded
         return mask
 
-    def packed(self) -> nn.MultiheadAttention:
+    def closed(self) -> nn.MultiheadAttention:
         """The same as nn.MultiheadAttention; all projections are plain layers."""
         q_proj, k_proj, v_proj = (self.get_submodule(name) for name in PROJECTIONS)
         weights = [layer.get_parameter("weight") for layer in (q_proj, k_proj, v_proj)]

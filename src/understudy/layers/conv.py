@@ -51,7 +51,7 @@ class Conv(Layer):
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """The first stage takes the kernel where it can; plain stages after it are 1×1 convolutions."""
-        kernels = _plain_weights(state)
+        kernels = plain_weights(state)
         if len(kernels) == len(state):
             return self._convolve(kernels, x)
         if self.area == 1:
@@ -81,7 +81,7 @@ class Conv(Layer):
 
     def steps(self, state: State) -> Steps | None:
         """One convolution after the other, where all stages are plain."""
-        weights = _plain_weights(state)
+        weights = plain_weights(state)
         if len(weights) < len(state) or self.geometry.padding_mode != "zeros":
             return None
         pointwise = Geometry.pointwise(self.geometry.dims)
@@ -117,7 +117,7 @@ class Conv(Layer):
         return f"{text}, {execution}" if execution else text
 
 
-def _plain_weights(state: State) -> list[Tensor]:
+def plain_weights(state: State) -> list[Tensor]:
     """The matrices of the leading stages that are one matrix over all channels."""
     weights: list[Tensor] = []
     for stage in state:

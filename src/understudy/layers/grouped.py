@@ -24,7 +24,7 @@ from .separable import SeparableConv
 GroupConv = Conv | SeparableConv | InsideConv
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """One grouped convolution of those that a grouped stand-in is."""
 
     geometry: Geometry
@@ -109,12 +109,12 @@ class GroupedConv(Layer):
         """Grouped convolutions in turn, their weights joined once, where all stages are plain."""
         if self.geometry.padding_mode != "zeros" or not all(is_plain(stage) for stage in state):
             return None
-        return tuple(turn.geometry.step(turn.kernel, turn.bias, turn.groups) for turn in self._turns(state))
+        return tuple(turn.geometry.step(turn.kernel, turn.bias, turn.groups) for turn in self.turns(state))
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """Plain stages of all groups are one grouped convolution; any others run group after group."""
         if all(is_plain(stage) for stage in state):
-            for turn in self._turns(state):
+            for turn in self.turns(state):
                 x = turn.geometry.convolve(x, turn.kernel, turn.bias, turn.groups)
             return x
         slices = zip(self.convs, self._states(state), x.chunk(self.groups, dim=1), strict=True)
@@ -128,7 +128,7 @@ class GroupedConv(Layer):
         each = len(state) // self.groups
         return [state[place : place + each] for place in range(0, len(state), each)]
 
-    def _turns(self, state: State) -> Iterator[_Turn]:
+    def turns(self, state: State) -> Iterator[Turn]:
         """Matrices in turn: the first at every patch, the others at every pixel, the bias with the last."""
         pointwise = Geometry.pointwise(self.geometry.dims)
         turns = list(zip(*self._states(state), strict=True))  # one stage of every group
@@ -139,10 +139,10 @@ class GroupedConv(Layer):
         geometry = pointwise if taps else self.geometry
         for number, turn in enumerate(turns):
             if taps and number == place:
-                yield _Turn(self.geometry, torch.cat(taps), None, sum(map(len, taps)))
+                yield Turn(self.geometry, torch.cat(taps), None, sum(map(len, taps)))
             weight = torch.cat([stage.weight for stage in turn if isinstance(stage, Product)])
             kernel = weight.reshape(len(weight), -1, *geometry.kernel)
-            yield _Turn(geometry, kernel, self.bias if number == len(turns) - 1 else None, self.groups)
+            yield Turn(geometry, kernel, self.bias if number == len(turns) - 1 else None, self.groups)
             geometry = pointwise
 
     def merged(self) -> DenseConv:

@@ -1,4 +1,8 @@
-"""Networks with their attentions open: copies in which every projection is a layer; and closed again."""
+"""Networks with their closed layers open: copies in which every map is a layer; and closed again.
+
+Closed are attentions, whose projections are packed into one matrix, transposed convolutions, and layers whose
+weight is normed anew at every call.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,26 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from understudy._util.modules import become_
 
 from .attention import Attention
-from .layer import stand_ins
+from .layer import Layer, stand_ins
+from .normed import bared, is_weight_normed, norm_of, normed_again
+from .spread import TRANSPOSED, Spread, Transposed
+
+_METHODS = ("forward", "_output_padding")
 
 
 def why_closed(module: nn.Module) -> str | None:
-    """Why an attention cannot be opened, by itself; None where it can, or is none."""
-    if not isinstance(module, nn.MultiheadAttention) or isinstance(module, Attention):
-        return None
+    """Why an attention or a transposed convolution cannot be opened, by itself; None where it can."""
+    if isinstance(module, nn.MultiheadAttention):
+        return None if isinstance(module, Attention) else _why_packed(module)
+    return _why_transposed(module) if isinstance(module, Transposed) else None
+
+
+def _why_packed(module: nn.MultiheadAttention) -> str | None:
     if type(module).forward is not nn.MultiheadAttention.forward or "forward" in vars(module):
         return f"{type(module).__name__} computes in its own way"
     own = {name for name, _ in module.named_parameters(recurse=False)}
@@ -34,55 +47,89 @@ def why_closed(module: nn.Module) -> str | None:
     return None
 
 
-def attentions(model: nn.Module) -> dict[str, nn.MultiheadAttention]:
-    """The attentions of a network that can be opened, by path: those that share nothing with others."""
+def _why_transposed(module: Transposed) -> str | None:
+    if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+        return "its shape is not known before its first call"
+    parent = next(kind for kind in TRANSPOSED if isinstance(module, kind))
+    is_own = any(getattr(type(module), name) is not getattr(parent, name) for name in _METHODS)
+    if is_own or any(name in vars(module) for name in _METHODS):
+        return f"{type(module).__name__} computes in its own way"
+    names = {name for name, _ in module.named_parameters()}
+    if not names <= {"weight", "bias"} or "weight" not in names:
+        return f"its weight is computed from {', '.join(sorted(names - {'bias'})) or 'elsewhere'}"
+    return None
+
+
+def _opened(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module | None:
+    """A closed layer as it is when open, with what `memo` says for its parts; None for any other module."""
+    if is_weight_normed(module):
+        plain = bared(module)
+        return _opened(plain) or plain
+    if isinstance(module, Attention) or why_closed(module) is not None:
+        return None
+    if isinstance(module, nn.MultiheadAttention):
+        return Attention(module, module.out_proj if memo is None else copy.deepcopy(module.out_proj, memo))
+    return Spread(module) if isinstance(module, Transposed) else None
+
+
+def _closed(model: nn.Module, paths: Iterable[str] | None) -> list[nn.Module]:
+    """The closed layers that share nothing with others, and are or hold a layer at one of these paths."""
     holders: collections.Counter[int] = collections.Counter()
     for module in model.modules():
         holders.update(id(parameter) for parameter in module.parameters(recurse=False))
-    return {
-        path: module
-        for path, module in model.named_modules()
-        if isinstance(module, nn.MultiheadAttention)
-        and not isinstance(module, Attention)
-        and why_closed(module) is None
-        and all(holders[id(parameter)] == 1 for parameter in module.parameters(recurse=False))
-    }
-
-
-def _holding(model: nn.Module, paths: Iterable[str] | None) -> list[nn.MultiheadAttention]:
-    """The attentions that hold a layer at one of these paths; all of them for None."""
-    found = attentions(model)
-    if paths is None:
-        return list(found.values())
-    parents = {path.rpartition(".")[0] for path in paths}
-    return [attention for path, attention in found.items() if path in parents]
+    wanted = None if paths is None else {place for path in paths for place in (path, path.rpartition(".")[0])}
+    found = []
+    for path, module in model.named_modules():
+        is_packed = isinstance(module, nn.MultiheadAttention)
+        if not (is_packed or isinstance(module, Transposed) or is_weight_normed(module)):
+            continue
+        own = module.parameters(recurse=not is_packed)  # the last projection of an attention is a layer
+        is_alone = all(holders[id(parameter)] == 1 for parameter in own)
+        if is_alone and (wanted is None or path in wanted):
+            found.append(module)
+    return found[::-1]  # what is part of another first
 
 
 def opened(model: nn.Module, paths: Iterable[str] | None = None) -> nn.Module:
-    """A copy of the network, of the very same tensors, with its attentions open; itself if it has none.
+    """A copy of the network, of the very same tensors, with its closed layers open; itself if it has none.
 
-    With `paths`, those attentions only that hold a layer at one of them.
+    With `paths`, those only that are or hold a layer at one of them.
     """
-    wanted = _holding(model, paths)
-    if not wanted:
-        return model
     memo: dict[int, Any] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         memo[id(tensor)] = tensor
-    for attention in wanted:
-        memo[id(attention)] = Attention(attention, copy.deepcopy(attention.out_proj, memo))
-    return copy.deepcopy(model, memo)
+    tensors = len(memo)
+    for module in _closed(model, paths):
+        made = _opened(module, memo)
+        if made is not None:
+            memo[id(module)] = made
+    return model if len(memo) == tensors else copy.deepcopy(model, memo)
 
 
 def open_(model: nn.Module, paths: Iterable[str]) -> None:
-    """Open the attentions that hold a layer at one of these paths, in place."""
-    for attention in _holding(model, paths):
-        become_(attention, Attention(attention))
+    """Open the closed layers that are or hold a layer at one of these paths, in place."""
+    for module in _closed(model, paths):
+        made = _opened(module)
+        if made is not None:
+            become_(module, made)
 
 
-def close_(model: nn.Module) -> nn.Module:
-    """Close the attentions in which nothing stands in for a projection, in place."""
+def close_(model: nn.Module, like: nn.Module | None = None) -> nn.Module:
+    """Close what is open and holds no stand-in, in place; norm the weights that are normed in `like`."""
     for module in list(model.modules()):
-        if isinstance(module, Attention) and not any(True for _ in stand_ins(module)):
-            become_(module, module.packed())
+        if isinstance(module, Attention | Spread) and not any(True for _ in stand_ins(module)):
+            become_(module, module.closed())
+    for path, module in () if like is None else like.named_modules():
+        mine = model.get_submodule(path) if is_weight_normed(module) else None
+        if mine is not None and not isinstance(mine, Layer | Spread):
+            become_(mine, normed_again(mine, module))
     return model
+
+
+def norm_params(model: nn.Module) -> dict[str, int]:
+    """How many parameters weight-normed layers have beside their weight, by the path of the open layer."""
+    return {
+        f"{path}.taps" if isinstance(module, Transposed) else path: norm_of(module).numel()
+        for path, module in model.named_modules()
+        if is_weight_normed(module)
+    }

@@ -12,9 +12,9 @@ from understudy.layers.dense import Kind, dense_map
 from understudy.layers.geometry import DenseConv
 from understudy.layers.layer import Layer
 from understudy.layers.opening import why_closed
+from understudy.layers.spread import Transposed
 
 _METHODS = ("forward", "_conv_forward")
-_TRANSPOSED = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 
 def kind_of(module: nn.Module) -> Kind:
@@ -38,10 +38,8 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
         return "already substituted"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return "an embedding looks rows up and multiplies nothing"
-    if isinstance(module, nn.MultiheadAttention):
+    if isinstance(module, nn.MultiheadAttention | Transposed):
         return why_closed(module) or _sharing(path, module, owners)
-    if isinstance(module, _TRANSPOSED):
-        return "a transposed convolution spreads its inputs over patches, for which there is no stand-in"
     dense = dense_map(module)
     if dense is None:
         name = f"{type(module).__module__}.{type(module).__name__}"

@@ -20,7 +20,8 @@ from understudy.layers.attention import Attention
 from understudy.layers.dense import Kind, dense_map
 from understudy.layers.geometry import DenseConv
 from understudy.layers.layer import Layer
-from understudy.layers.opening import opened
+from understudy.layers.opening import norm_params, opened
+from understudy.layers.spread import Transposed
 
 from .obstacles import kind_of, obstacle, weight_owners
 
@@ -146,9 +147,10 @@ def sites(
 ) -> Sites:
     """List every module with a weight matrix and whether it will be substituted. The model is not changed.
 
-    By default all nn.Linear and convolutions of torch are, what computes the same, and the projections of
-    nn.MultiheadAttention (its q_proj, k_proj, v_proj and out_proj), but for the first convolution and the
-    last layer, in the order in which they run on the `example` or, without one, are registered.
+    By default all nn.Linear and convolutions of torch are, weight-normed or not, what computes the same, the
+    projections of nn.MultiheadAttention (its q_proj, k_proj, v_proj and out_proj) and the maps of transposed
+    convolutions (their `taps`, from a pixel to all that it gives), but for the first convolution and the last
+    layer, in the order in which they run on the `example` or, without one, are registered.
     `include` names what is wanted instead, `exclude` what is not: glob patterns on module paths ("layer1",
     "*.conv2") and type names ("Linear"); `include` may also be a function of a Site. With an `example`, an
     input or its shape, the mult-adds of each site are counted.
@@ -157,15 +159,17 @@ def sites(
     >>> us.sites(us.create_model("resnet20"))
     <Sites: 18 of 20 sites of CifarResNet are substituted>
     """
-    network = opened(the_network(model, lazy=True))  # the projections of an attention are layers
+    network = opened(the_network(model, lazy=True))  # every map of a closed layer is one by itself
     record = trace(network, example, meta=meta) if example is not None else None
     owners = weight_owners(network)
+    norms = norm_params(model)
     parts: set[nn.Module] = set()  # what belongs to a layer (its factors, its parametrisation) is no site
     found = []
     for path, module in network.named_modules():
         if module not in parts and _holds_matrix(module):
-            found.append(_site(path, module, record, obstacle(path, module, owners)))
-            if isinstance(module, Layer) or kind_of(module) != "other":
+            site = _site(path, module, record, obstacle(path, module, owners))
+            found.append(dataclasses.replace(site, params=site.params + norms.get(path, 0)))
+            if _is_layer(module):
                 parts.update(module.modules())
     called = {path: place for place, path in enumerate(record.outputs)} if record else {}
     total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
@@ -189,16 +193,20 @@ def _holds_matrix(module: nn.Module) -> bool:
     if isinstance(module, Attention):  # its layers do
         return False
     own = module.parameters(recurse=False)
-    is_layer = isinstance(module, Layer) or kind_of(module) != "other"
-    return is_layer or any(is_lazy(parameter) or parameter.dim() >= 2 for parameter in own)
+    return _is_layer(module) or any(is_lazy(parameter) or parameter.dim() >= 2 for parameter in own)
+
+
+def _is_layer(module: nn.Module) -> bool:
+    """Whether all that a module holds belongs to one map."""
+    return isinstance(module, Layer | Transposed) or kind_of(module) != "other"
 
 
 def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) -> Site:
     kernel: tuple[int, ...] = ()
     in_features = out_features = params = 0
-    whole = isinstance(module, Layer) or kind_of(module) != "other"  # parts of others are sites themselves
+    whole = _is_layer(module)  # parts of others are sites themselves
     matrices = [p for p in module.parameters(recurse=whole) if not is_lazy(p) and p.dim() >= 2]
-    if isinstance(module, DenseConv):
+    if isinstance(module, DenseConv | Transposed):
         kernel = module.kernel_size
         in_features, out_features = module.in_channels, module.out_channels
     elif matrices and not isinstance(module, Layer):
@@ -223,7 +231,7 @@ def _site(path: str, module: nn.Module, record: Trace | None, skip: str | None) 
         weight_reads=record.weight_reads[path] if record else 0,
         mult_adds=record.mult_adds[path] if record else None,
         skip=skip,
-        groups=module.groups if isinstance(module, DenseConv) else 1,
+        groups=module.groups if isinstance(module, DenseConv | Transposed) else 1,
         pixels=pixels,
     )
 

@@ -26,6 +26,7 @@ from understudy.layers.lowering import lowered
 from understudy.layers.opening import close_, open_, opened
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
+from understudy.layers.spread import Spread
 from understudy.planning.obstacles import obstacle, weight_owners
 from understudy.planning.plan import Plan
 from understudy.transforms import known_transforms
@@ -120,7 +121,11 @@ def lower(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.MultiheadAttention) and not isinstance(module, Attention)
     }
     made = {id(layer): adopt(layer, lowered(layer)) for _, layer in stand_ins(model) if id(layer) not in read}
-    return settle_(exchange(model, made))
+    student = exchange(model, made)
+    for module in list(student.modules()):
+        if isinstance(module, Spread):
+            become_(module, module.lowered())
+    return settle_(student)
 
 
 def _replaced(layers: Iterable[Replacement]) -> list[str]:

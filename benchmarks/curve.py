@@ -3,19 +3,23 @@
     python benchmarks/curve.py --weights DIR --cifar DIR --write [--only resnet56]
 
 512 images are looked at, 1,000 others tested on; each layer is fitted by itself (`--quick` of the command).
-A network that the result holds is not measured again. `--write` fills the table of docs/compress.md too.
+One process of one thread a core makes the students of one transform after the other. A network that the
+result holds is not measured again. `--write` fills the table of docs/compress.md too.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import functools
 import json
+import multiprocessing
+import os
 import re
 import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import understudy as us
@@ -44,14 +48,33 @@ def measured(name: str, folders: Folders) -> dict[str, Any]:
     tested = TensorDataset(*cifar_images(folders.cifar / "test_batch.bin", name, TESTED))
     half = us.cost(subject.model, subject.example).mult_adds // 2
     budgets = {Budget("ratio", share): str(share) for share in RATIOS} | {Budget("mult_adds", half): HALF}
-    refused: list[dict[str, str]] = []
-    cells: list[dict[str, Any]] = []
     started = time.monotonic()
     curve = Tradeoff(
         subject.model, data=subject.batches, samples=LOOKED_AT, test=DataLoader(tested, 250), quick=True
     )
-    for transform, (budget, said) in itertools.product(quick_transforms(), budgets.items()):
-        cell = {"transform": str(transform), "budget": said}
+    curve.calibration, curve.yardstick  # noqa: B018  # once, before there are many processes
+    with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
+        work = functools.partial(students, curve, budgets)
+        found = pool.map(work, quick_transforms(), chunksize=1)
+    return {
+        "network": name,
+        "seconds": round(time.monotonic() - started, 1),
+        "processes": os.cpu_count(),
+        "accuracy": curve.yardstick.quality.accuracy,
+        "cells": [cell for cells, _ in found for cell in cells],
+        "refused": [cell for _, refused in found for cell in refused],
+        "provenance": provenance(),
+    }
+
+
+def students(
+    curve: Tradeoff, budgets: dict[Budget, str], transform: str
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Those of one transform, and what is out of its reach."""
+    refused: list[dict[str, str]] = []
+    cells: list[dict[str, Any]] = []
+    for budget, said in budgets.items():
+        cell = {"transform": transform, "budget": said}
         try:
             record = curve.student(transform, budget).record
         except ValueError as error:  # out of its reach
@@ -66,15 +89,8 @@ def measured(name: str, folders: Folders) -> dict[str, Any]:
                 "seconds": record.seconds,
             }
         )
-        print(name, cells[-1], flush=True)
-    return {
-        "network": name,
-        "seconds": round(time.monotonic() - started, 1),
-        "accuracy": curve.yardstick.quality.accuracy,
-        "cells": cells,
-        "refused": refused,
-        "provenance": provenance(),
-    }
+        print(cells[-1], flush=True)
+    return cells, refused
 
 
 def lines(networks: list[dict[str, Any]]) -> list[str]:
@@ -120,6 +136,7 @@ def main() -> None:
     parser.add_argument("--only", choices=CIFAR, help="this network alone")
     parser.add_argument("--write", action="store_true", help="save to benchmarks/results/curve.json")
     given = parser.parse_args()
+    torch.set_num_threads(1)
     networks = committed()
     for name in [given.only] if given.only else CIFAR[1:] + CIFAR[:1]:
         if any(network["network"] == name for network in networks):

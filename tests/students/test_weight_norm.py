@@ -147,3 +147,4 @@ def test_norms_that_are_shared_or_of_another_kind_are_passed_over_with_the_reaso
     twice = spectral_norm(weight_norm(nn.Linear(4, 4)))
     found = us.sites(nn.Sequential(one, other, twice, nn.Linear(4, 4)))
     assert all("its weight is computed from" in (site.skip or "") for site in found[:3])
+    assert [site.params for site in found] == [20, 20, 20, 16]

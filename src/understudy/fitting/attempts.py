@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from understudy.planning.plan import Plan
-from understudy.transforms.refine import FULL, Effort
 
 from .calibrate import run
 from .calibration import Calibration
@@ -87,7 +86,6 @@ def fitted(
     plan: Plan,
     known: Calibration,
     shifts: Mapping[str, Shift],
-    effort: Effort = FULL,
 ) -> nn.Module:
     """A copy with every stand-in fitted by itself, in the metric of what its layer saw."""
     made = copy.deepcopy(student)
@@ -99,7 +97,7 @@ def fitted(
         weight = dense_matrix(dense)
         is_centred = shifts[layer.path].exists
         metrics = known.metrics(layer.path, is_centred=is_centred)
-        matrix = fit_matrix_(made.get_submodule(layer.path), weight, metrics, effort)
+        matrix = fit_matrix_(made.get_submodule(layer.path), weight, metrics)
         if is_centred:
             bias = dense._parameters.get("bias")
             constant = times(weight - matrix, seen.mean) + (0 if bias is None else bias.detach().double())

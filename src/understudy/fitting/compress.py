@@ -22,7 +22,7 @@ from understudy.planning.request import AUTO, Request, Spatial, TransformChoice,
 from understudy.planning.sites import Include
 from understudy.planning.worth import Worth
 from understudy.students.substitute import substitute
-from understudy.transforms.refine import FULL, QUICK
+from understudy.transforms.refine import FULL, QUICK, making
 
 from .attempts import Attempts, Step, fitted
 from .auto import Trials
@@ -110,9 +110,9 @@ def compression(
     The budget is one of `params`, `mult_adds`, `bytes` and `ratio`; `include`, `exclude`, `spatial`,
     `options` and `seed` are as for `plan`. A `calibration` that was made before is used again. At most
     `samples` inputs are looked at; `output_of` takes the tensor to be kept of what the network returns, by
-    default the first. `quick` makes less effort where taps lie inside, and leaves out what is done after each
-    layer was fitted by itself: for a first look at many transforms. `watch` is told what is done, and how
-    much of it.
+    default the first. `quick` makes less effort where a fit is a descent, and leaves out what is done after
+    each layer was fitted by itself: for a first look at many transforms. `watch` is told what is done, and
+    how much of it.
 
     >>> import torch, understudy as us
     >>> inputs = torch.randn(16, 3, 16, 16)
@@ -155,16 +155,19 @@ def compression(
         return make_plan(closed, request=asked, example=example, calibration=worth, meta=False)
 
     def fit(plan: Plan, plain: nn.Module | None = None) -> nn.Module:
-        start = substitute(original, plan) if plain is None else plain
-        return fitted(start, original, plan, known, shifts, QUICK if quick else FULL)
+        with making(effort):
+            start = substitute(original, plan) if plain is None else plain
+            return fitted(start, original, plan, known, shifts)
 
+    effort = QUICK if quick else FULL
     attempts = Attempts(original, decided_on, output_of)
     shifts = find_shifts(original, list(known.layers), first_sample(fitted_on[0]))
     watch("planning", 0, 3)
     is_auto = AUTO in request.transforms
     plan = Trials(known, planned, fit, attempts).run() if is_auto else planned(None, known)
     watch("fitting", 1, 3)
-    plain = substitute(original, plan)
+    with making(effort):
+        plain = substitute(original, plan)
     attempts.consider("fitted to the weights alone", plain)
     attempts.consider("fitted to the data", fit(plan, plain))
     if quick or decided_on is fitted_on:  # one sample cannot be fitted and decide

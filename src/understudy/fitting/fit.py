@@ -12,7 +12,6 @@ from understudy.layers.dense import the_dense_map
 from understudy.students.substitute import separate
 from understudy.transforms.inside import Inside
 from understudy.transforms.metric import Metric
-from understudy.transforms.refine import FULL, Effort
 
 from .separate import separated
 
@@ -24,28 +23,25 @@ def dense_matrix(layer: nn.Module) -> Tensor:
 
 
 @torch.no_grad()
-def fit_matrix_(
-    layer: nn.Module, matrix: Tensor, metrics: Sequence[Metric] | None, effort: Effort = FULL
-) -> Tensor:
+def fit_matrix_(layer: nn.Module, matrix: Tensor, metrics: Sequence[Metric] | None) -> Tensor:
     """Bring a layer's matrix near to `matrix`, in a metric a group or plainly; returns what it has become.
 
-    Decompositions are done on the CPU, where metrics are, and the layer goes back to where it was. `effort`
-    is that of a descent for taps inside.
+    Decompositions are done on the CPU, where metrics are, and the layer goes back to where it was.
     """
     device = next(layer.parameters()).device
     if device.type != "cpu":
-        fit_matrix_(layer.to("cpu"), matrix, metrics, effort)
+        fit_matrix_(layer.to("cpu"), matrix, metrics)
         return dense_matrix(layer.to(device))
     if isinstance(layer, GroupedConv):
         for place, (part, rows) in enumerate(zip(layer.convs, matrix.chunk(layer.groups), strict=True)):
-            fit_matrix_(part, rows, None if metrics is None else metrics[place : place + 1], effort)
+            fit_matrix_(part, rows, None if metrics is None else metrics[place : place + 1])
         return dense_matrix(layer)
     metric = None if metrics is None else metrics[0]
     if isinstance(layer, Linear | Conv):
         layer.transform.fit_(matrix, metric)
     elif isinstance(layer, InsideConv):
         fitted = Inside(layer.transform, layer.depthwise.weight.flatten(1))
-        fitted.fit_(matrix, metric, effort)
+        fitted.fit_(matrix, metric)
         layer.depthwise.weight.copy_(fitted.taps.reshape(layer.depthwise.weight.shape))
     elif isinstance(layer, SeparableConv) and metric is not None:
         parts = separated(matrix, layer.geometry.kernel, metric)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .metric import Metric
 from .numerics import clamp_knob
 from .orders import FORMED, MANY_BITS, Order, cheapest, convolving, known_positions
-from .refine import QUICK, refine_
+from .refine import QUICK, making, refine_
 from .stages import Product, State
 
 Shapes = dict[str, tuple[int, ...]]
@@ -256,8 +256,9 @@ class Transform(nn.Module, abc.ABC):
         losses = []
         for knob in knobs:
             made = cls(in_features, out_features, knob, dtype=torch.float64, **options)
-            made.project_(matrix)
-            refine_(made, made.matrix, matrix, metric, QUICK)
+            with making(QUICK):
+                made.project_(matrix)
+                refine_(made, made.matrix, matrix, metric)
             losses.append(float(metric.loss(made.matrix().detach() - matrix)))
         return losses
 

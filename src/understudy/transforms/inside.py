@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .metric import Metric
-from .refine import FULL, QUICK, Effort, Formed, refine_
+from .refine import QUICK, Formed, making, refine_
 from .two_factors import TwoFactors
 
 
@@ -31,19 +31,19 @@ class Inside(nn.Module):
         return inside_matrix(self.transform, self.taps)
 
     @torch.no_grad()
-    def project_(self, matrix: Tensor, effort: Effort = FULL) -> None:
+    def project_(self, matrix: Tensor) -> None:
         """Bring W near to a matrix (out, in·area)."""
         kernel = matrix.unflatten(1, (self.transform.in_features, -1))
         self.taps.copy_(self.transform.project_inside_(kernel))
         if not self.transform.is_closed_inside:
-            refine_(self, self.matrix, matrix, None, effort)
+            refine_(self, self.matrix, matrix, None)
 
     @torch.no_grad()
-    def fit_(self, matrix: Tensor, metric: Metric | None = None, effort: Effort = FULL) -> None:
+    def fit_(self, matrix: Tensor, metric: Metric | None = None) -> None:
         """The same in a metric of the data, never worse there than the plain fit."""
-        self.project_(matrix, effort)
+        self.project_(matrix)
         if metric is not None:
-            refine_(self, self.matrix, matrix, metric, effort)
+            refine_(self, self.matrix, matrix, metric)
 
 
 def inside_matrix(transform: TwoFactors, taps: Tensor) -> Tensor:
@@ -71,6 +71,7 @@ def inside_losses(
         made = transform(in_features, out_features, knob, dtype=torch.float64, **options)
         width = transform.waist(in_features, out_features, knob).width
         inside = Inside(made, matrix.new_zeros(width, area))
-        inside.fit_(matrix, metric, QUICK)
+        with making(QUICK):
+            inside.fit_(matrix, metric)
         losses.append(float(metric.loss(inside.matrix().detach() - matrix)))
     return losses

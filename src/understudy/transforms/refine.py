@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 
 import torch
@@ -27,6 +29,17 @@ class Effort:
 
 FULL = Effort(3, 20)
 QUICK = Effort(2, 8)  # to compare: within a few hundredths of what the full effort reaches
+_EFFORT: ContextVar[Effort] = ContextVar("effort", default=FULL)
+
+
+@contextlib.contextmanager
+def making(effort: Effort) -> Iterator[None]:
+    """Have all fits within make this effort, plain and data-aware ones, of whatever family."""
+    before = _EFFORT.set(effort)
+    try:
+        yield
+    finally:
+        _EFFORT.reset(before)
 
 
 class Formed(nn.Module):
@@ -47,7 +60,6 @@ def refine_(
     form: Callable[[], Tensor],
     target: Tensor,
     metric: Metric | None,
-    effort: Effort = FULL,
 ) -> None:
     """Lower tr(G (W − target) Σ (W − target)ᵀ), W = form(), one parameter at a time; it never rises.
 
@@ -55,8 +67,10 @@ def refine_(
 
     With the others held, W = L(θ) is linear in a parameter θ, and the best one solves
     Lᵀ(G L(θ) Σ) = Lᵀ(G target Σ). L and its adjoint are those of forming the matrix, so every family has this
-    fit, whoever wrote it; one that is not linear in a whole parameter keeps its plain fit.
+    fit, whoever wrote it; one that is not linear in a whole parameter keeps its plain fit. `making` says how
+    much is done.
     """
+    effort = _EFFORT.get()
     dtype, device = torch.float64, target.device
     formed = Formed(transform, form)
     values = {name: value.detach().to(dtype) for name, value in formed.named_parameters()}

@@ -16,6 +16,7 @@ from understudy.counting.trace import trace
 from understudy.layers import Conv, Execution, GroupedConv, Layer, Linear, SeparableConv, geometry
 from understudy.layers.geometry import Geometry
 from understudy.transforms import Transform, get_transform
+from understudy.transforms.orders import Order
 from understudy.transforms.stages import Product
 
 SQUARE = Geometry((3, 3), (1, 1), (1, 1), (1, 1), "zeros")
@@ -252,3 +253,22 @@ def test_the_joined_kernels_of_groups_are_kept_and_follow_their_parameters() -> 
     torch.testing.assert_close(first, fresh(layer), atol=1e-5, rtol=1e-5)
     convs[1].transform.get_parameter("u").data.mul_(2)
     torch.testing.assert_close(infer(layer), fresh(layer), atol=1e-5, rtol=1e-5)
+
+
+def test_how_a_call_runs_is_decided_once_for_inputs_of_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    decide = Layer.order_in_inference
+
+    def counted(self: Layer, positions: int, *, kept: bool = True) -> Order:
+        asked.append(positions)
+        return decide(self, positions, kept=kept)
+
+    monkeypatch.setattr(Layer, "order_in_inference", counted)
+    made = get_transform("shuffle")
+    layer = Linear(made(64, 64, next(iter(made.knobs(64, 64))))).eval()
+    layer.execution = Execution(order=layer.transform.legal_orders[1].name)  # which is no plain product
+    with torch.no_grad():
+        first, again = (layer(images().reshape(-1, 64)) for _ in range(2))
+        layer(images().reshape(-1, 64)[:5])
+    assert len(asked) == 2
+    torch.testing.assert_close(first, again)

@@ -64,7 +64,7 @@ class _Record:
         self.marks = [_Mark.of(tensor) for tensor in sources]
         self.optimised = _OPTIMISED[0]
         self.states: dict[tuple[str, torch.dtype | None], State] = {}
-        self.steps: dict[torch.Size, Steps | None] = {}
+        self.steps: dict[torch.Size, Steps] = {}
 
     def fits(self, sources: list[Tensor]) -> bool:
         """Whether it was made from these tensors as they are now."""
@@ -112,10 +112,8 @@ class Kept:
             found = record.states[order.name, dtype] = _in_order(transform.prepare(order.name))
         return found
 
-    def steps(
-        self, sources: list[Tensor], shape: torch.Size, make: Callable[[], Steps | None]
-    ) -> Steps | None:
-        """What a call on an input of this shape does, function by function; None: nothing so plain."""
+    def steps(self, sources: list[Tensor], shape: torch.Size, make: Callable[[], Steps]) -> Steps | None:
+        """What a call on an input of this shape does, function by function; None: nothing may be kept."""
         if not may_keep(sources) or torch.is_autocast_enabled(sources[0].device.type):
             return None
         record = self._now(sources)

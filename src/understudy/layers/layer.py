@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -124,6 +125,11 @@ class Layer(nn.Module, abc.ABC):
         """A prepared call as plain functions of its input in turn, where it is that; they may be kept."""
         return None
 
+    def _all_steps(self, x: Tensor) -> Steps:
+        """What a call on inputs like `x` does once it is prepared."""
+        state = self.prepare(self.positions(x))
+        return self.steps(state) or (partial(self.run, state),)
+
     def _sources(self) -> list[Tensor]:
         """All that what is kept follows from."""
         if "_is_replica" in vars(self):  # of nn.DataParallel: it shares what is kept with its like elsewhere
@@ -144,9 +150,7 @@ class Layer(nn.Module, abc.ABC):
             return out
         if self.training or torch.is_grad_enabled():
             return self._prepare_and_run(x)
-        steps = self._kept.steps(
-            self._sources(), x.shape, lambda: self.steps(self.prepare(self.positions(x)))
-        )
+        steps = self._kept.steps(self._sources(), x.shape, partial(self._all_steps, x))
         if steps is None:
             return self._prepare_and_run(x)
         for step in steps:

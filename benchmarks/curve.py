@@ -10,7 +10,6 @@ result holds is not measured again. `--write` fills the table of docs/compress.m
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import multiprocessing
 import os
@@ -53,9 +52,8 @@ def measured(name: str, folders: Folders) -> dict[str, Any]:
         subject.model, data=subject.batches, samples=LOOKED_AT, test=DataLoader(tested, 250), quick=True
     )
     curve.calibration, curve.yardstick  # noqa: B018  # once, before there are many processes
-    with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
-        work = functools.partial(students, curve, budgets)
-        found = pool.map(work, quick_transforms(), chunksize=1)
+    with multiprocessing.get_context("fork").Pool(os.cpu_count(), begin, (curve, budgets)) as pool:
+        found = pool.map(students, quick_transforms(), chunksize=1)
     return {
         "network": name,
         "seconds": round(time.monotonic() - started, 1),
@@ -67,10 +65,18 @@ def measured(name: str, folders: Folders) -> dict[str, Any]:
     }
 
 
-def students(
-    curve: Tradeoff, budgets: dict[Budget, str], transform: str
-) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+_WORK: dict[str, Any] = {}  # of a process: it cannot be handed over, and is there when the process begins
+
+
+def begin(curve: Tradeoff, budgets: dict[Budget, str]) -> None:
+    """Tell a process what it works on."""
+    _WORK.update(curve=curve, budgets=budgets)
+
+
+def students(transform: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Those of one transform, and what is out of its reach."""
+    curve: Tradeoff = _WORK["curve"]
+    budgets: dict[Budget, str] = _WORK["budgets"]
     refused: list[dict[str, str]] = []
     cells: list[dict[str, Any]] = []
     for budget, said in budgets.items():

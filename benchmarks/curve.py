@@ -104,11 +104,13 @@ def lines(networks: list[dict[str, Any]]) -> list[str]:
     found = []
     for network in networks:
         told = [*(str(share) for share in TOLD), HALF]
+        count = network.get("processes", 1)
+        processes = "one process" if count == 1 else f"{count} processes"
         scores = {(cell["transform"], cell["budget"]): f"{cell['accuracy']:.1f}" for cell in network["cells"]}
         heads = [f"{100 * share:.0f} %" for share in TOLD] + [HALF]
         found += [
             f"**{network['network']}**, {network['accuracy']:.1f} % as it is; {len(network['cells'])} "
-            f"students in {network['seconds'] / 60:.1f} minutes:",
+            f"students in {network['seconds'] / 60:.1f} minutes, by {processes}:",
             "",
             f"| | {' | '.join(heads)} |",
             "|---|" + "--:|" * len(heads),

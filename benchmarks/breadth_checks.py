@@ -124,7 +124,7 @@ def _rounded(model: nn.Module, seed: int = 0) -> nn.Module:
     copied, generator = copy.deepcopy(model), torch.Generator().manual_seed(seed)
     for parameter in copied.parameters():
         if parameter.is_floating_point():
-            up = torch.randint(0, 2, parameter.shape, generator=generator)
+            up = torch.randint(0, 2, parameter.shape, generator=generator).to(parameter)
             parameter.mul_(1 + 4 * torch.finfo(parameter.dtype).eps * (2 * up - 1))
     return copied
 

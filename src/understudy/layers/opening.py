@@ -19,7 +19,7 @@ from understudy._util.modules import become_
 from .attention import Attention
 from .layer import Layer, stand_ins
 from .normed import bared, is_weight_normed, norm_of, normed_again
-from .spread import TRANSPOSED, Spread, Transposed
+from .spread import TAPS, TRANSPOSED, Spread, Transposed
 
 _METHODS = ("forward", "_output_padding")
 
@@ -54,40 +54,52 @@ def _why_transposed(module: Transposed) -> str | None:
     is_own = any(getattr(type(module), name) is not getattr(parent, name) for name in _METHODS)
     if is_own or any(name in vars(module) for name in _METHODS):
         return f"{type(module).__name__} computes in its own way"
+    return why_computed(module)
+
+
+def why_computed(module: nn.Module) -> str | None:
+    """From what a layer's weight is computed, in words; None where it is simply a parameter of the layer."""
     names = {name for name, _ in module.named_parameters()}
-    if not names <= {"weight", "bias"} or "weight" not in names:
-        return f"its weight is computed from {', '.join(sorted(names - {'bias'})) or 'elsewhere'}"
-    return None
+    if names <= {"weight", "bias"} and "weight" in names:
+        return None
+    return f"its weight is computed from {', '.join(sorted(names - {'bias'})) or 'elsewhere'}"
 
 
-def _opened(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module | None:
-    """A closed layer as it is when open, with what `memo` says for its parts; None for any other module."""
+def _can_open(module: nn.Module) -> bool:
+    """Whether a module is a closed layer that can be opened, by itself."""
+    if is_weight_normed(module):
+        return True
+    is_closed = isinstance(module, nn.MultiheadAttention | Transposed) and not isinstance(module, Attention)
+    return is_closed and why_closed(module) is None
+
+
+def _opened(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A closed layer as it is when open, with what `memo` says for its parts."""
     if is_weight_normed(module):
         plain = bared(module)
-        return _opened(plain) or plain
-    if isinstance(module, Attention) or why_closed(module) is not None:
-        return None
+        return _opened(plain) if _can_open(plain) else plain
     if isinstance(module, nn.MultiheadAttention):
         return Attention(module, module.out_proj if memo is None else copy.deepcopy(module.out_proj, memo))
-    return Spread(module) if isinstance(module, Transposed) else None
+    assert isinstance(module, Transposed)
+    return Spread(module)
 
 
-def _closed(model: nn.Module, paths: Iterable[str] | None) -> list[nn.Module]:
-    """The closed layers that share nothing with others, and are or hold a layer at one of these paths."""
+def _closed(model: nn.Module, paths: Iterable[str] | None = None) -> dict[str, nn.Module]:
+    """The layers to open, by path, what is part of another first: those that share nothing with others.
+
+    With `paths`, those only that are or hold a layer at one of them.
+    """
     holders: collections.Counter[int] = collections.Counter()
     for module in model.modules():
         holders.update(id(parameter) for parameter in module.parameters(recurse=False))
     wanted = None if paths is None else {place for path in paths for place in (path, path.rpartition(".")[0])}
-    found = []
-    for path, module in model.named_modules():
-        is_packed = isinstance(module, nn.MultiheadAttention)
-        if not (is_packed or isinstance(module, Transposed) or is_weight_normed(module)):
-            continue
-        own = module.parameters(recurse=not is_packed)  # the last projection of an attention is a layer
-        is_alone = all(holders[id(parameter)] == 1 for parameter in own)
-        if is_alone and (wanted is None or path in wanted):
-            found.append(module)
-    return found[::-1]  # what is part of another first
+    found = {}
+    for path, module in reversed(list(model.named_modules())):
+        if (wanted is None or path in wanted) and _can_open(module):
+            is_packed = isinstance(module, nn.MultiheadAttention)  # its last projection is a layer by itself
+            if all(holders[id(parameter)] == 1 for parameter in module.parameters(recurse=not is_packed)):
+                found[path] = module
+    return found
 
 
 def opened(model: nn.Module, paths: Iterable[str] | None = None) -> nn.Module:
@@ -95,23 +107,19 @@ def opened(model: nn.Module, paths: Iterable[str] | None = None) -> nn.Module:
 
     With `paths`, those only that are or hold a layer at one of them.
     """
-    memo: dict[int, Any] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
-        memo[id(tensor)] = tensor
-    tensors = len(memo)
-    for module in _closed(model, paths):
-        made = _opened(module, memo)
-        if made is not None:
-            memo[id(module)] = made
-    return model if len(memo) == tensors else copy.deepcopy(model, memo)
+    closed = _closed(model, paths)
+    if not closed:
+        return model
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    for module in closed.values():
+        memo[id(module)] = _opened(module, memo)
+    return copy.deepcopy(model, memo)
 
 
 def open_(model: nn.Module, paths: Iterable[str]) -> None:
     """Open the closed layers that are or hold a layer at one of these paths, in place."""
-    for module in _closed(model, paths):
-        made = _opened(module)
-        if made is not None:
-            become_(module, made)
+    for module in _closed(model, paths).values():
+        become_(module, _opened(module))
 
 
 def close_(model: nn.Module, like: nn.Module | None = None) -> nn.Module:
@@ -129,7 +137,7 @@ def close_(model: nn.Module, like: nn.Module | None = None) -> nn.Module:
 def norm_params(model: nn.Module) -> dict[str, int]:
     """How many parameters weight-normed layers have beside their weight, by the path of the open layer."""
     return {
-        f"{path}.taps" if isinstance(module, Transposed) else path: norm_of(module).numel()
-        for path, module in model.named_modules()
+        f"{path}.{TAPS}" if isinstance(module, Transposed) else path: norm_of(module).numel()
+        for path, module in _closed(model).items()
         if is_weight_normed(module)
     }

@@ -21,6 +21,7 @@ from .grouped import GroupedConv
 from .plain import Lowered
 
 Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+TAPS = "taps"  # what the layer of an open one is called
 # By their dimensions, less one.
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
@@ -42,7 +43,7 @@ class Spread(_ConvTransposeNd):
         self.padding, self.output_padding = like.padding, like.output_padding
         self.padding_mode, self.transposed = like.padding_mode, True
         self.register_parameter("bias", like._parameters["bias"])
-        self.add_module("taps", self._convolution(like.get_parameter("weight")))
+        self.add_module(TAPS, self._convolution(like.get_parameter("weight")))
         adopt(like, self)
 
     def _convolution(self, kernel: nn.Parameter) -> nn.Module:

@@ -11,7 +11,7 @@ from understudy.layers.alike import computes_as
 from understudy.layers.dense import Kind, dense_map
 from understudy.layers.geometry import DenseConv
 from understudy.layers.layer import Layer
-from understudy.layers.opening import why_closed
+from understudy.layers.opening import why_closed, why_computed
 from understudy.layers.spread import Transposed
 
 _METHODS = ("forward", "_conv_forward")
@@ -48,9 +48,9 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
         return "its shape is not known before its first call"
     if any(name in vars(module) for name in _METHODS):
         return f"{type(module).__name__} computes in its own way"
-    names = {name for name, _ in module.named_parameters()}
-    if not names <= {"weight", "bias"} or "weight" not in names:
-        return f"its weight is computed from {', '.join(sorted(names - {'bias'})) or 'elsewhere'}"
+    computed = why_computed(module)
+    if computed is not None:
+        return computed
     weight = module.get_parameter("weight")
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}, not floating point"

@@ -20,7 +20,6 @@ from understudy.layers.attention import Attention
 from understudy.layers.dense import Kind, dense_map
 from understudy.layers.geometry import DenseConv
 from understudy.layers.layer import Layer
-from understudy.layers.normed import is_weight_normed
 from understudy.layers.opening import norm_params, opened
 from understudy.layers.spread import Transposed
 
@@ -169,8 +168,7 @@ def sites(
     for path, module in network.named_modules():
         if module not in parts and _holds_matrix(module):
             site = _site(path, module, record, obstacle(path, module, owners))
-            norm = 0 if is_weight_normed(module) else norms.get(path, 0)  # one that stays closed has it
-            found.append(dataclasses.replace(site, params=site.params + norm))
+            found.append(dataclasses.replace(site, params=site.params + norms.get(path, 0)))
             if _is_layer(module):
                 parts.update(module.modules())
     called = {path: place for place, path in enumerate(record.outputs)} if record else {}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 import understudy as us
 from reading import ReadingAttention, reading_encoder
@@ -198,6 +199,13 @@ def test_a_forward_that_was_patched_onto_an_instance_is_its_own_way_too() -> Non
     module = nn.Linear(4, 4)
     module.forward = functools.partial(Scaled.forward, module)  # type: ignore[method-assign, arg-type]
     assert "in its own way" in reason(module)
+
+
+def test_a_weight_that_others_have_quantised_or_sharded_is_passed_over() -> None:
+    module = nn.Linear(4, 4)
+    halves = TwoTensor(torch.zeros(4, 4), torch.zeros(4, 4))
+    module.weight = nn.Parameter(halves)
+    assert reason(module) == "its weight is a TwoTensor, not a plain tensor: make stand-ins before that"
 
 
 def test_an_output_projection_of_attention_is_a_site_though_it_is_a_subclass() -> None:

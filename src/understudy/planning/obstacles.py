@@ -6,6 +6,7 @@ import collections
 
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from understudy.layers.alike import computes_as
 from understudy.layers.dense import Kind, dense_map
@@ -52,6 +53,9 @@ def obstacle(path: str, module: nn.Module, owners: dict[int, list[str]]) -> str 
     if computed is not None:
         return computed
     weight = module.get_parameter("weight")
+    held: object = weight
+    if is_traceable_wrapper_subclass(held):  # quantised or sharded by others
+        return f"its weight is a {type(weight).__name__}, not a plain tensor: make stand-ins before that"
     if not weight.is_floating_point():
         return f"its weight is {weight.dtype}, not floating point"
     if weight.element_size() < 2:

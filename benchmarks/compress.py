@@ -26,12 +26,14 @@ from measure import RESULTS, write
 from peers import PeerError, decomposed, narrower, pruned
 from subjects import Folders, Subject, cifar_images, make
 from understudy._util.provenance import commit
+from understudy.experiments import every_transform
 from understudy.students.file import file_size
 from understudy.train import recover
 
 CIFAR = ("resnet20", "resnet56", "wrn_16_2")
 RECOVERY = 300.0  # seconds
 DISTILLATION = 600.0
+SLOW = ("acdc", "blast", "toeplitz_like", "ldr")  # a descent for each of many layers: minutes a student
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +72,7 @@ def cells() -> list[Cell]:
         Cell("efficientnet_lite0", method, share) for method in ("low_rank", "auto") for share in photographs
     ]
     found += [Cell(network, method, 0.5, "mult_adds") for method in ("pivoted", "auto") for network in CIFAR]
-    names = [name for name in us.list_transforms() if name != "dense"]
+    names = sorted(every_transform(), key=SLOW.__contains__)
     found += [Cell(network, name, 0.5) for name in names for network in CIFAR]
     return _told_once(found)
 

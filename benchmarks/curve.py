@@ -22,7 +22,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import understudy as us
-from compress import CIFAR
+from compress import CIFAR, SLOW
 from compress_page import PAGE
 from measure import RESULTS, provenance, write
 from subjects import Folders, cifar, cifar_images
@@ -32,7 +32,6 @@ from understudy.planning.budget import Budget
 RATIOS = (0.95, 0.9, 0.83, 0.7, 0.59, 0.5, 0.4, 0.3, 0.2, 0.15)
 TOLD = (0.9, 0.83, 0.7, 0.59, 0.5, 0.3)  # in the table
 HALF = "half of the mult-adds"
-SLOW = ("acdc", "blast", "toeplitz_like", "ldr")  # a descent for each of many layers: minutes a student
 LOOKED_AT, TESTED = 512, 1000
 
 

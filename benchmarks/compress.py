@@ -23,7 +23,7 @@ from torch import nn
 import understudy as us
 from compress_page import fill, rows
 from measure import RESULTS, write
-from peers import PeerError, decomposed, narrower, pruned
+from peers import PeerError, decomposed, narrower, params_of, pruned
 from subjects import Folders, Subject, cifar_images, make
 from understudy._util.provenance import commit
 from understudy.experiments import every_transform
@@ -84,10 +84,11 @@ def _told_once(found: list[Cell]) -> list[Cell]:
 
 
 class Bench:
-    """Subjects, made once each, and how a cell is measured."""
+    """Subjects, made once each, and how a cell is measured; `quick` fits each layer by itself."""
 
-    def __init__(self, folders: Folders) -> None:
+    def __init__(self, folders: Folders, *, quick: bool = False) -> None:
         self.folders = folders
+        self.quick = quick
         self.subject = functools.cache(lambda name: make(name, folders))
 
     def measured(self, cell: Cell) -> dict[str, Any]:
@@ -96,14 +97,16 @@ class Bench:
         started = time.monotonic()
         student, told = self._made(cell, subject)
         seconds = time.monotonic() - started
+        mult_adds = us.cost(student, subject.example).mult_adds
         found = {"score": subject.score(us.merge(student)), "took": round(seconds, 1), **told}
         if cell.seconds:
             fitted = recover(student, subject.model, self._training(subject), seconds=cell.seconds)
             found["recovered"] = subject.score(us.merge(fitted.network))
         return {
             **dataclasses.asdict(cell),
-            "params": sum(parameter.numel() for parameter in student.parameters()),
-            "dense_params": sum(parameter.numel() for parameter in subject.model.parameters()),
+            "params": params_of(student),
+            "dense_params": params_of(subject.model),
+            "mult_adds": mult_adds,
             "bytes": file_size(student),
             "dense_bytes": file_size(subject.model),
             "dense": subject.dense,
@@ -113,8 +116,13 @@ class Bench:
     def _made(self, cell: Cell, subject: Subject) -> tuple[nn.Module, dict[str, Any]]:
         """The student, and what is to be told of it."""
         params = subject.params(cell.share)
+        budget, size = params, params_of
+        if cell.metric == "mult_adds":
+            cost = functools.partial(us.cost, example=subject.example)
+            budget = int(cell.share * cost(subject.model).mult_adds)
+            size = lambda model: cost(model).mult_adds  # noqa: E731
         if cell.method == "torch_pruning":
-            return pruned(subject.model, subject.example, params), {}
+            return pruned(subject.model, subject.example, budget, size), {}
         if cell.method == "tensorly_torch":
             return decomposed(subject.model, params), {}
         if cell.method == "narrower":
@@ -123,12 +131,9 @@ class Bench:
             return us.substitute(
                 subject.model, us.plan(subject.model, "low_rank", params=params, spatial="unfolded")
             ), {}
-        budget = {"params": params}
-        if cell.metric == "mult_adds":
-            budget = {"mult_adds": int(cell.share * us.cost(subject.model, subject.example).mult_adds)}
-        done = subject.compressed(cell.method, **budget)
+        done = subject.compressed(cell.method, quick=self.quick, **{cell.metric: budget})
         told: dict[str, Any] = {"steps": [dataclasses.asdict(step) for step in done.steps]}
-        if cell.metric == "params":
+        if cell.metric == "params" and not self.quick:
             family = "low_rank" if cell.method == "auto" else cell.method
             plan = us.plan(subject.model, family, params=params, include=subject.include, spatial="unfolded")
             told["plain"] = subject.score(us.merge(us.substitute(subject.model, plan)))
@@ -143,20 +148,27 @@ class Bench:
         return torch.cat([cifar_images(file, subject.name)[0] for file in files])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Scores of compressed networks, before and after recovery.")
+def arguments(description: str) -> argparse.ArgumentParser:
+    """Where the data are, and how much is to be measured."""
+    parser = argparse.ArgumentParser(description=description)
     for name in ("weights", "cifar", "imagenet", "texts"):
         parser.add_argument(f"--{name}", type=Path, default=Path(name))
     parser.add_argument("--only", help="the cells of one network")
     parser.add_argument("--limit", type=float, default=120, help="minutes after which no cell is begun")
-    parser.add_argument("--write", action="store_true", help="save to benchmarks/results/compress.json")
-    given = parser.parse_args()
-    bench = Bench(Folders(given.weights, given.cifar, given.imagenet, given.texts))
-    file = RESULTS / "compress.json"
+    parser.add_argument("--write", action="store_true", help="save to benchmarks/results")
+    return parser
+
+
+def measure(
+    name: str, wanted: list[Cell], given: argparse.Namespace, *, quick: bool = False
+) -> list[dict[str, Any]]:
+    """All cells of results/NAME.json, those that it does not hold yet being measured first."""
+    bench = Bench(Folders(given.weights, given.cifar, given.imagenet, given.texts), quick=quick)
+    file = RESULTS / f"{name}.json"
     done: list[dict[str, Any]] = json.loads(file.read_text())["cells"] if file.exists() else []
     held = {tuple(cell[field.name] for field in dataclasses.fields(Cell)) for cell in done}
     started = time.monotonic()
-    for cell in cells():
+    for cell in wanted:
         is_late = time.monotonic() - started > 60 * given.limit
         if cell.key in held or is_late or (given.only and cell.network != given.only):
             continue
@@ -166,8 +178,14 @@ def main() -> None:
             found = {**dataclasses.asdict(cell), "refused": str(error)}
         done.append({**found, "commit": commit()})
         if given.write:
-            write("compress", {"cells": done})
+            write(name, {"cells": done})
         print(done[-1], flush=True)
+    return done
+
+
+def main() -> None:
+    given = arguments("Scores of compressed networks, before and after recovery.").parse_args()
+    done = measure("compress", cells(), given)
     print("\n".join(rows(done)))
     if given.write:
         fill(done)

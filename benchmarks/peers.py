@@ -10,13 +10,15 @@ from torch import nn
 
 import understudy as us
 
+Size = Callable[[nn.Module], int]
+
 
 class PeerError(Exception):
     """A peer does not know how to make this network small."""
 
 
-def pruned(model: nn.Module, example: tuple[int, ...], params: int) -> nn.Module:
-    """Torch-Pruning 1.6: channels of least magnitude, over the whole network, down to so many parameters."""
+def pruned(model: nn.Module, example: tuple[int, ...], budget: int, size: Size) -> nn.Module:
+    """Torch-Pruning 1.6: channels of least magnitude, over the whole network, down to such a size."""
     import torch_pruning
 
     def at(ratio: float) -> nn.Module:
@@ -36,7 +38,7 @@ def pruned(model: nn.Module, example: tuple[int, ...], params: int) -> nn.Module
             raise PeerError(f"Torch-Pruning 1.6 cannot prune it: {error}") from error
         return made
 
-    return least(at, params)
+    return least(at, budget, size)
 
 
 def decomposed(model: nn.Module, params: int) -> nn.Module:
@@ -66,14 +68,19 @@ def narrower(name: str, params: int) -> nn.Module:
     return least(at, params)
 
 
-def least(make: Callable[[float], nn.Module], params: int) -> nn.Module:
-    """The network of the least share taken away that has at most so many parameters, to a thousandth."""
+def params_of(model: nn.Module) -> int:
+    """How many numbers are trained."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def least(make: Callable[[float], nn.Module], budget: int, size: Size = params_of) -> nn.Module:
+    """The network of the least share taken away that is of at most such a size, to a thousandth."""
     low, high = 0.0, 0.999
     found = make(high)
     for _ in range(10):
         middle = (low + high) / 2
         made = make(middle)
-        if sum(parameter.numel() for parameter in made.parameters()) <= params:
+        if size(made) <= budget:
             found, high = made, middle
         else:
             low = middle

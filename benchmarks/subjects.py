@@ -63,7 +63,14 @@ class Subject:
         held = whole if self.include is None else sum(site.params for site in survey.chosen)
         return int(whole - (1 - ratio) * held)
 
-    def compressed(self, transform: str, *, params: int | None = None, mult_adds: int | None = None) -> Any:
+    def compressed(
+        self,
+        transform: str,
+        *,
+        params: int | None = None,
+        mult_adds: int | None = None,
+        quick: bool = False,
+    ) -> Any:
         """By the library, with one calibration for all."""
         done = us.compression(
             self.model,
@@ -74,6 +81,7 @@ class Subject:
             include=self.include,
             calibration=self.calibration,
             samples=SAMPLES,
+            quick=quick,
         )
         self.calibration = done.calibration
         return done

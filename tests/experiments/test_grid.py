@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import understudy as us
-from understudy.experiments import Cell, Grid, GridError, grid_names, load_grid, make_grid
+from understudy.experiments import Cell, Grid, GridError, grid_names, load_grid, make_grid, new_result
+from understudy.experiments.cell_costs import PlannedCell
 from understudy.networks import smaller
 from understudy.planning.budget import Budget
 from understudy.planning.request import Request
@@ -275,7 +276,10 @@ def test_blocks_go_in_turn_and_those_of_one_turn_as_they_are_written() -> None:
 def test_a_block_may_go_over_ways_that_its_names_tell_apart() -> None:
     made = by_name(grid(students=students({"spatial": ["separable", "inside"]})))
     for name, spatial in (("low_rank-24k", "separable"), ("low_rank-24k-inside", "inside")):
-        assert made[f"{name}-at-crs-seed-0"].recipe.request.spatial == spatial
+        cell = made[f"{name}-at-crs-seed-0"]
+        assert cell.recipe.request.spatial == spatial
+        structure = new_result("test", PlannedCell(cell, None, None)).structure
+        assert structure == ("low_rank:inside" if spatial == "inside" else "low_rank")
 
 
 @pytest.mark.parametrize(

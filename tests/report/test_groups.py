@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from synthetic import errors, result, size, sweep, teacher
 
 from understudy.report.read.groups import Problem, Statistic, ablations, group_results, problems_of
-from understudy.report.read.pareto import dominates, front
+from understudy.report.read.pareto import front
 from understudy.report.read.summary import smallest_close, tiles
 from understudy.results import Costs, Result
 
 points = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=40)
+
+
+def dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether `one` is nowhere worse than `other` and somewhere better; smaller is better."""
+    return one[0] <= other[0] and one[1] <= other[1] and one != other
 
 
 @given(points)

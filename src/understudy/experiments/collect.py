@@ -10,6 +10,7 @@ from typing import TypeVar
 from understudy import __version__
 from understudy._util.provenance import Machine, commit
 from understudy._util.records import RecordError, read_record
+from understudy.planning.request import Request
 from understudy.results import Costs, CurvePoint, ErrorRates, Result, Size, Status
 from understudy.train import Recipe, Run
 from understudy.train.figures import Epoch, Errors, Outcome
@@ -35,7 +36,7 @@ def new_result(grid: str, planned: PlannedCell) -> Result:
         status=Status("waiting") if planned.costs else Status("unreachable", planned.reason),
         network=recipe.network,
         data=recipe.data,
-        structure=recipe.request.label,
+        structure=_structure(recipe.request),
         transforms=recipe.request.transforms,
         budget=Size(budget.metric, float(budget.amount), budget.label) if budget else None,
         attention=recipe.attention,
@@ -48,6 +49,11 @@ def new_result(grid: str, planned: PlannedCell) -> Result:
         indifferent={key: value for key, value in recipe.to_dict().items() if key not in deciding},
         planned=planned.costs,
     )
+
+
+def _structure(request: Request) -> str:
+    """`shuffle`, or `shuffle:inside` where the depthwise part is: one grid may hold both."""
+    return request.label + (":inside" if request.spatial == "inside" else "")
 
 
 def _crs(recipe: Recipe) -> str:

@@ -85,12 +85,6 @@ def list_transforms() -> list[str]:
     return list(known_transforms())
 
 
-def broken_transforms() -> dict[str, str]:
-    """The entry points that could not be loaded: by name, whose they are and why they failed."""
-    _load_entry_points()
-    return dict(_BROKEN)
-
-
 def get_transform(name: str | type[Transform]) -> type[Transform]:
     """A transform by its name, or itself if it is registered; a ValueError names the nearest.
 

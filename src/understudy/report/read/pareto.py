@@ -6,11 +6,6 @@ import math
 from collections.abc import Sequence
 
 
-def dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Whether `one` is nowhere worse than `other` and somewhere better; smaller is better."""
-    return one[0] <= other[0] and one[1] <= other[1] and one != other
-
-
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
     """Indices of the points that no other dominates, by rising cost; equal points are all kept."""
     order = sorted(range(len(points)), key=lambda index: (*points[index], index))

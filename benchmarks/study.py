@@ -1,0 +1,74 @@
+"""What has finished of the sweep `study_cifar10`, kept in results/study, and the page and the report of it.
+
+    python benchmarks/study.py --sweep DIR [--data DIR]
+    python benchmarks/study.py
+
+The first takes over the runs of a sweep's folder that are settled; with `--data` the speed of all is measured
+first, in turns. The second writes docs/study.md and docs/reports/study.html of what is kept. A copy of
+results/study is a folder that `understudy sweep study_cifar10 --out` goes on with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+from pathlib import Path
+
+from measure import RESULTS
+from study_page import filled
+from understudy.experiments import read_results
+from understudy.experiments.folder import find_results, write_result
+from understudy.experiments.speed import measure_speeds
+from understudy.report.figures.style import report_styles
+from understudy.report.page.document import page
+from understudy.report.read.groups import ablations, group_results
+from understudy.results import SETTLED, Result
+
+KEPT = RESULTS / "study"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "study.md"
+REPORT = DOCS / "reports" / "study.html"
+TITLE = "WRN-16-2 on CIFAR-10: which structure is best?"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--sweep", type=Path, help="the folder of a sweep, running or not")
+    parser.add_argument("--data", type=Path, help="measure the speed of all networks, with this data set")
+    given = parser.parse_args()
+    if given.sweep is not None:
+        if given.data is not None:
+            measure_speeds(given.sweep, given.data)
+        take(given.sweep, KEPT)
+    results = kept()
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    REPORT.write_text(report(results), encoding="utf-8")
+
+
+def take(sweep: Path, into: Path) -> None:
+    """Copy the results that are settled; of a teacher's file its name alone is kept."""
+    (into / "results").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(sweep / "grid.json", into / "grid.json")
+    for result in find_results(sweep).results:
+        if result.status.state in SETTLED:
+            teacher = Path(str(result.indifferent["teacher"])).name
+            write_result(
+                into, dataclasses.replace(result, indifferent={**result.indifferent, "teacher": teacher})
+            )
+
+
+def kept() -> list[Result]:
+    """The committed results, in the grid's order."""
+    return read_results(KEPT)
+
+
+def report(results: list[Result]) -> str:
+    """The page of the report, by itself."""
+    groups, rows = group_results(results), ablations(results)
+    source = f"The runs are kept in benchmarks/results/{KEPT.name}."
+    return page(TITLE, results, groups, rows, None, report_styles(results, None), (), (source,))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Trained networks at 50, 30 and 15 %: every transform, before and after the same short recovery.
+
+    python benchmarks/trained.py --weights DIR --cifar DIR --imagenet DIR --write [--only wrn_16_2]
+
+Each layer is fitted by itself; a minute with the original as teacher follows, without labels. Beside them
+stands Torch-Pruning at the same parameters and at the same mult-adds. Every cell is written as it ends: the
+same command goes on. `--write` fills the tables of docs/study.md too; `compress.py` says what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from compress import SLOW, Cell, arguments, measure
+from measure import RESULTS
+from study_page import put
+from understudy.experiments import every_transform
+
+PAGE = Path(__file__).parent.parent / "docs" / "study.md"
+NETWORKS = ("wrn_16_2", "resnet56", "efficientnet_lite0")
+SHARES = (0.5, 0.3, 0.15)
+RECOVERY = 60.0  # seconds
+LEAN = ("low_rank", "shuffle", "btt", "tucker")  # those that save mult-adds, beside what pruning saves
+
+
+def cells() -> list[Cell]:
+    """A network after the other; the slow families last."""
+    methods = ["torch_pruning", *(name for name in every_transform() if name not in SLOW)]
+    found = [
+        Cell(network, method, share, metric, RECOVERY)
+        for network in NETWORKS
+        for metric, asked in (("params", methods), ("mult_adds", ["torch_pruning", *LEAN]))
+        for share in SHARES
+        for method in asked
+    ]
+    return found + [Cell(network, name, 0.5, "params", RECOVERY) for network in NETWORKS for name in SLOW]
+
+
+def lines(done: Sequence[dict[str, Any]]) -> list[str]:
+    """A row for every network, budget and method: before → after at every share."""
+    table: dict[tuple[str, str, str], dict[float, str]] = {}
+    for cell in done:
+        row = table.setdefault((cell["network"], cell["metric"], cell["method"]), {})
+        if "refused" not in cell:
+            row[cell["share"]] = f"{cell['score']['top1']:.1f} → {cell['recovered']['top1']:.1f}"
+    return [
+        f"| {network} | {metric.replace('_', '-').replace('params', 'parameters')} | `{method}` | "
+        + " | ".join(row.get(share, "–") for share in SHARES)
+        + " |"
+        for (network, metric, method), row in table.items()
+    ]
+
+
+def filled(page: str, done: Sequence[dict[str, Any]]) -> str:
+    """The page with its table as the result says."""
+    return put(page, "trained", lines(done))
+
+
+def committed() -> list[dict[str, Any]]:
+    """The cells of the result, where there is one."""
+    path = RESULTS / "trained.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text())["cells"] if path.is_file() else []
+    return found
+
+
+def main() -> None:
+    given = arguments((__doc__ or "").partition("\n")[0]).parse_args()
+    done = measure("trained", cells(), given, quick=True)
+    if given.write:
+        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), done), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""The study's page says what its results say, and its verdicts follow from the numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from synthetic import errors, result, size
+
+import study
+import trained
+from study_page import Finding, Study, beside_dense, errors_table, filled, findings
+from understudy._util.records import write_record
+from understudy.experiments.folder import FORMAT, Index, IndexEntry, find_results, read_index, write_result
+from understudy.results import Costs, CurvePoint, Result, Speed, Status
+
+SIX = ("low_rank", "tensor_train", "tucker", "acdc", "hashed", "shuffle")
+
+
+def run(
+    structure: str,
+    error: float,
+    budget: str = "35k",
+    *,
+    attention: bool = True,
+    crs: bool = True,
+    mult_adds: int = 6_000_000,
+    latency: float = 1.0,
+    curve: Sequence[float] = (),
+) -> Result:
+    dense = structure in ("narrow", "shallow")
+    name = f"{structure.replace(':', '-')}-{budget}-{'at-' * attention}{'crs-' * crs}seed-0"
+    points = [CurvePoint(e, e, 0.1, 1.0, 1.0, 1.0, test, 1.0, 1.0) for e, test in enumerate(curve)]
+    return result(
+        name,
+        role="baseline" if dense else "student",
+        structure="" if dense else structure,
+        network="wrn_10_1" if dense else "wrn_10_2",
+        budget=size(budget),
+        attention=1000.0 * attention,
+        decay="crs" if crs else "none",
+        errors=errors(error),
+        costs=Costs(35_000, mult_adds, mult_adds, 150_000),
+        speed=Speed(1000.0, latency, 64, 1),
+        curve=tuple(points),
+    )
+
+
+def verdicts(results: Sequence[Result]) -> dict[str, Finding]:
+    keys = ("attention", "crs", "hashed", "strong", "front", "stable")
+    return dict(zip(keys, findings(Study(results)), strict=True))
+
+
+def six(**changes: float) -> list[Result]:
+    return [run(name, changes.get(name, 15.0)) for name in SIX]
+
+
+def test_without_runs_everything_is_open() -> None:
+    assert {finding.verdict for finding in verdicts([]).values()} == {"open"}
+    assert beside_dense(Study([]))[0] == "| parameters | open | open | open |"
+    assert errors_table(Study([])) == []
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [(17.0, "confirmed"), (15.8, "not visible at this scale"), (14.0, "contradicted")],
+)
+def test_attention_transfer_is_judged_by_its_mean_gain(without: float, said: str) -> None:
+    found = verdicts([*six(), *(run(name, without, attention=False) for name in SIX)])["attention"]
+    assert found.verdict == said
+    assert f"{without - 15:.2f} points on average".replace("-", "−") in found.numbers.replace("-", "−")
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "hashed", "said"),
+    [
+        (18.0, 13.0, ("confirmed", "confirmed")),
+        (15.2, 15.3, ("not visible at this scale", "not visible at this scale")),
+        (14.0, 16.0, ("contradicted", "contradicted")),
+    ],
+)
+def test_crs_decay_is_judged_for_shuffle_and_hashed(
+    shuffle: float, hashed: float, said: tuple[str, str]
+) -> None:
+    found = verdicts([*six(), run("shuffle", shuffle, crs=False), run("hashed", hashed, crs=False)])
+    assert (found["crs"].verdict, found["hashed"].verdict) == said
+    assert found["attention"].verdict == "open"
+
+
+def test_a_run_that_diverged_is_told() -> None:
+    lost = dataclasses.replace(
+        run("tucker", 15.0, crs=False), status=Status("diverged", "nan"), costs=None, errors=None, speed=None
+    )
+    found = verdicts([*six(), run("shuffle", 18.0, crs=False), lost])
+    assert found["crs"].numbers.endswith("`tucker` diverged without it")
+
+
+@pytest.mark.parametrize(
+    ("best", "said"),
+    [
+        (("hashed", "tensor_train"), "confirmed"),
+        (("hashed", "low_rank"), "not visible at this scale"),
+        (("low_rank", "tucker", "shuffle"), "contradicted"),
+    ],
+)
+def test_who_holds_out_is_judged_by_the_rise_of_the_error(best: tuple[str, ...], said: str) -> None:
+    strong = [run(name, 16.0 if name in best else 20.0, "21k") for name in SIX]
+    assert verdicts([*six(), *strong])["strong"].verdict == said
+    assert verdicts([*six(), *strong[:3]])["strong"].verdict == "open"
+
+
+def test_a_cheaper_and_better_structure_takes_shuffle_off_the_front() -> None:
+    cheap = run("shuffle", 17.0, mult_adds=3_000_000)
+    others = [run(name, 15.0) for name in SIX[:-1]]
+    assert verdicts([*others, cheap])["front"].verdict == "confirmed"
+    better = run("low_rank", 16.0, mult_adds=2_000_000)
+    assert verdicts([better, *others[1:], cheap])["front"].verdict == "contradicted"
+    assert verdicts(others)["front"].verdict == "open"
+
+
+@pytest.mark.parametrize(
+    ("rise", "said"),
+    [(9.0, "confirmed"), (2.5, "not visible at this scale"), (0.5, "contradicted")],
+)
+def test_acdc_is_judged_by_its_largest_rise(rise: float, said: str) -> None:
+    runs = [run(name, 15.0, curve=(30, 32 if name != "acdc" else 30 + rise, 15)) for name in SIX]
+    assert verdicts(runs)["stable"].verdict == said
+
+
+def test_dense_networks_that_cost_no_more_are_the_rivals() -> None:
+    rows = beside_dense(
+        Study(
+            [
+                run("low_rank", 14.0, latency=3.0),
+                run("shuffle", 16.0, mult_adds=4_000_000, latency=0.5),
+                run("low_rank:inside", 15.2, latency=0.5),
+                run("narrow", 15.0, latency=1.0),
+                run("narrow", 11.0, latency=1.0, attention=False),  # another question
+            ]
+        )
+    )
+    assert rows == [
+        "| parameters | `low_rank` 1.00 | `low_rank:inside` −0.20 | `shuffle` 1.00 |",
+        "| mult-adds | `low_rank` 1.00 | `low_rank:inside` −0.20 | none |",
+        "| latency | `low_rank` 1.00 | none | none |",
+    ]
+
+
+def test_the_table_has_a_line_for_every_structure_and_budget() -> None:
+    table = errors_table(
+        Study(
+            [
+                run("shuffle", 16.0),
+                dataclasses.replace(run("shuffle", 17.0), name="again", seed=1),
+                run("shuffle", 18.5, crs=False),
+                run("shuffle", 20.0, "21k"),
+                run("narrow", 15.0, attention=False),
+            ]
+        )
+    )
+    assert table == [
+        "| `narrow` | 35,000 | 6.00M | 1.00 |  | 15.00 |  |",
+        "| `shuffle` | 35,000 | 6.00M | 1.00 | 16.50 (16.00 to 17.00) |  | 18.50 |",
+        "| `shuffle` | 35,000 | 6.00M | 1.00 | 20.00 |  |  |",
+    ]
+
+
+def test_trained_networks_have_a_row_for_every_method_and_budget() -> None:
+    cell = {"network": "wrn_16_2", "metric": "params", "method": "btt", "share": 0.5}
+    done = [
+        {**cell, "score": {"top1": 90.04}, "recovered": {"top1": 92.5}},
+        {**cell, "share": 0.15, "refused": "out of reach"},
+        {**cell, "metric": "mult_adds", "score": {"top1": 91.0}, "recovered": {"top1": 90.0}},
+    ]
+    assert trained.lines(done) == [
+        "| wrn_16_2 | parameters | `btt` | 90.0 → 92.5 | – | – |",
+        "| wrn_16_2 | mult-adds | `btt` | 91.0 → 90.0 | – | – |",
+    ]
+
+
+def test_a_page_without_its_tables_is_refused() -> None:
+    with pytest.raises(ValueError, match="no table between <!-- errors -->"):
+        filled("# Study\n", [])
+
+
+def test_the_page_and_the_report_are_those_of_the_results() -> None:
+    page = study.PAGE.read_text(encoding="utf-8")
+    assert filled(page, study.kept()) == page
+    assert trained.filled(page, trained.committed()) == page
+    assert study.report(study.kept()) == study.REPORT.read_text(encoding="utf-8")
+
+
+def test_what_is_settled_is_taken_over_without_its_paths(tmp_path: Path) -> None:
+    done = run("tucker", 15.0)
+    done = dataclasses.replace(done, indifferent={"teacher": "/home/me/teacher.safetensors"})
+    waiting = result("shuffle-35k-at-crs-seed-0", state="waiting")
+    sweep, into = tmp_path / "sweep", tmp_path / "into"
+    (sweep / "results").mkdir(parents=True)
+    entries = tuple(IndexEntry(one.name, one.id) for one in (done, waiting))
+    write_record(sweep / "grid.json", Index("0.2.0", "study", "identity", entries), FORMAT)
+    for one in (done, waiting):
+        write_result(sweep, one)
+    study.take(sweep, into)
+    [taken] = find_results(into).results
+    assert read_index(into) == read_index(sweep)
+    assert taken == dataclasses.replace(done, indifferent={"teacher": "teacher.safetensors"})

@@ -69,7 +69,7 @@ def fill(cells: Cells) -> None:
 
 
 def lines_of(cells: Cells, network: str) -> dict[str, list[tuple[float, float]]]:
-    """Share of the parameters and score, by what a line is called; the dense network is where all begin."""
+    """Share of the parameters and score, by what a line is called; what has one share alone makes no line."""
     mine = [cell for cell in cells if (cell["network"], cell["metric"]) == (network, "params")]
     found: dict[str, dict[float, float]] = {}
     for cell in mine:
@@ -81,9 +81,13 @@ def lines_of(cells: Cells, network: str) -> dict[str, list[tuple[float, float]]]
             found.setdefault(f"{name}, recovered", {})[share] = recovered
         if score is not None and name not in ("narrower", "plain"):
             found.setdefault(name, {})[share] = score
-        if plain is not None and name in (*OURS, "low_rank"):
+        if plain is not None and name in ("auto", "low_rank"):
             found.setdefault("low rank fitted to the weights alone", {})[share] = plain
-    return {name: sorted(points.items()) for name, points in found.items()}
+    return {
+        name: sorted(points.items())
+        for name, points in found.items()
+        if len(points) > 1 or "recovered" in name
+    }
 
 
 def draw(cells: Cells) -> None:

@@ -200,6 +200,17 @@ def test_a_task_names_an_existing_teacher_by_a_path_that_holds_anywhere(
         assert tasks.pop(LOW_RANK).recipe.teacher == str(finished.resolve() / existing)
 
 
+def test_a_narrower_network_learns_from_a_file_of_weights(finished: Path, tmp_path: Path) -> None:
+    weights = finished / "runs" / TEACHER / "model.safetensors"
+    narrow = {"narrow": "20k", "attention": [False, True]}
+    grid = tiny(teacher={"existing": str(weights)}, students=[], baselines=[narrow])
+    alone, taught = sweep(grid, tmp_path / "out", engine=InlineEngine())
+    assert (alone.status.state, taught.status.state) == ("finished", "finished"), taught.status.reason
+    assert taught.network != "wrn_10_1"
+    assert (alone.indifferent["teacher_network"], taught.indifferent["teacher_network"]) == ("", "wrn_10_1")
+    assert alone.errors != taught.errors or alone.curve != taught.curve
+
+
 def test_a_cell_that_diverges_is_recorded_and_stops_no_other(tmp_path: Path) -> None:
     table = {"settings": {"learning_rate": 1e30, "clip": 0.0}, "transforms": "low_rank", "ratio": 0.1}
     grid = tiny(students=[table, {"transforms": "shuffle", "ratio": 0.1}])

@@ -80,6 +80,7 @@ class Recipe:
     decay_vectors: bool = True  # biases and norms too
     # the teacher: a run folder, a safetensors file, or a name such as timm:NAME; it counts by what it is
     teacher: str = field(default="", metadata=INDIFFERENT)
+    teacher_network: str = field(default="", metadata=INDIFFERENT)  # of a file of weights; "" is the same one
     attention: float = 0.0  # β
     taps: tuple[str, ...] = ()
     distillation: float = 0.0  # α: the share of the loss that is the teacher's; 1: targets are not looked at
@@ -265,7 +266,7 @@ def _check(recipe: Recipe) -> None:
     if not 0 <= recipe.distillation <= 1:
         raise ValueError(f"distillation is {recipe.distillation!r}, not in 0..1")
     check_name("name", recipe.name)
-    for key in ("network", "data", "teacher", "plan"):
+    for key in ("network", "data", "teacher", "teacher_network", "plan"):
         check_label(key, getattr(recipe, key))
     _check_student(recipe)
 

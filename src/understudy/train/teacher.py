@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def load_teacher(recipe: Recipe, classes: int, *, trust: bool = False) -> nn.Mod
         return None
     path = Path(recipe.teacher)
     if path.exists():
-        teacher = load_trained(path, recipe, classes, trust=trust, named={recipe.network})
+        taught_by = dataclasses.replace(recipe, network=recipe.teacher_network or recipe.network)
+        named = {recipe.network, taught_by.network}
+        teacher = load_trained(path, taught_by, classes, trust=trust, named=named)
     else:
         teacher = published_model(recipe.teacher)
     return teacher.eval().requires_grad_(False)

@@ -79,7 +79,7 @@ docs: $(VENV)/.docs
 docs-serve: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-# benchmarks/compress.py needs trained weights and CIFAR-10: run it by hand.
+# benchmarks/compress.py, curve.py, trained.py and study.py need trained weights and CIFAR-10: run them by hand.
 benchmark: $(VENV)/.dev
 	$(BIN)/python benchmarks/pace.py --write
 	$(BIN)/python benchmarks/input_pipeline.py --write

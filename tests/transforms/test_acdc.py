@@ -13,6 +13,7 @@ from torch import Tensor
 from understudy.transforms import acdc, acdc_fit, base
 from understudy.transforms.acdc import Acdc
 from understudy.transforms.cosine import CosineTransform, riffle, unriffle
+from understudy.transforms.metric import Metric
 from understudy.transforms.stages import State
 
 
@@ -152,6 +153,31 @@ def test_where_work_is_short_every_row_gets_its_best_scale(monkeypatch: pytest.M
     monkeypatch.setattr(acdc_fit, "WORK", 0)
     acdc.project_(target)
     torch.testing.assert_close(acdc.matrix().detach(), best)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("has_worth", [False, True])
+def test_in_a_metric_that_no_pass_is_paid_for_in_no_row_s_scale_can_be_better(has_worth: bool) -> None:
+    torch.manual_seed(0)
+    out_features, in_features = 9, 20
+    seen, worth = (torch.randn(n, n, dtype=torch.float64) for n in (in_features, out_features))
+    metric = Metric.of(seen @ seen.T, worth @ worth.T if has_worth else None)
+    target = torch.randn(out_features, in_features, dtype=torch.float64)
+    made = Acdc(in_features, out_features, 3, dtype=torch.float64)
+
+    def loss(diagonals: Tensor) -> float:
+        made._take(diagonals)
+        return float(metric.loss(made.matrix() - target))
+
+    start = made._stacked(torch.float64)
+    fitted = acdc_fit.fit_in(metric, target, start, work=0)
+    least = loss(fitted)
+    assert least < min(loss(start), float(metric.loss(target)))
+    for row in range(out_features):
+        for step in (-1e-3, 1e-3):
+            moved = fitted.clone()
+            moved[0, row] += step
+            assert loss(moved) > least
 
 
 @pytest.mark.parametrize("layers", [1, 8, 40])

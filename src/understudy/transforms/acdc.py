@@ -120,14 +120,13 @@ class Acdc(Transform):
 
     @classmethod
     def fit_losses(cls, matrix: Tensor, metric: Metric, knobs: Sequence[int], **options: Any) -> list[float]:
-        """What a tenth of the work reaches in the metric, or where that pays for nothing, the plain fit."""
+        """What a tenth of the work reaches in the metric."""
         losses = []
         with torch.no_grad():
             for knob in knobs:
                 made = cls(matrix.shape[1], matrix.shape[0], knob, dtype=torch.float64, **options)
                 fresh = made._stacked(torch.float64)
-                fitted = fit_in(metric, matrix.double(), fresh, WORK // 10)
-                made._take(fit(matrix.double(), fresh) if fitted is fresh else fitted)
+                made._take(fit_in(metric, matrix.double(), fresh, WORK // 10))
                 losses.append(float(metric.loss(made.matrix() - matrix)))
         return losses
 

@@ -20,11 +20,12 @@ _CHUNK = 64  # rows that stay in a core's cache on their way
 
 
 def fit_in(metric: Metric, target: Tensor, diagonals: Tensor, work: int = WORK) -> Tensor:
-    """Better diagonals in a metric, as many passes as `work` pays for; as they are where it pays for none."""
+    """Better diagonals in a metric: as many passes as `work` pays for, or else the outermost one alone."""
     count, width = diagonals.shape
-    for _ in range(min(_SWEEPS, work // (6 * count * width**3))):
+    passes = min(_SWEEPS, work // (6 * count * width**3))
+    for _ in range(passes):
         diagonals = _pass(target, diagonals, count, metric)
-    return diagonals
+    return diagonals if passes else _fit_outermost(metric, target, diagonals)
 
 
 def fit(target: Tensor, diagonals: Tensor) -> Tensor:
@@ -74,23 +75,42 @@ def _pass(target: Tensor, diagonals: Tensor, visited: int, metric: Metric | None
     return diagonals
 
 
+def _fit_outermost(metric: Metric, target: Tensor, diagonals: Tensor) -> Tensor:
+    """The best scale of every row in a metric: so no row is worse than nothing, however wide the map is."""
+    diagonals = diagonals.clone()
+    out_features, in_features = target.shape
+    chunks = torch.arange(out_features, device=target.device).split(_CHUNK)
+    rows = torch.cat([_rows_before_scale(diagonals, chunk) for chunk in chunks])[:, :in_features]
+    seen = rows @ metric.covariance.to(target)
+    worth = torch.eye(out_features).to(target) if metric.gradient is None else metric.gradient.to(target)
+    wanted = (worth * (seen @ target.T)).sum(1)  # diag(G W Σ Yᵀ)
+    diagonals[0, :out_features] = _better_fit(worth * (seen @ rows.T), wanted, diagonals[0, :out_features])
+    return diagonals
+
+
 def _fit_rows(target: Tensor, diagonals: Tensor) -> Tensor:
     """The best scale for as many rows as can be paid for; the other rows stay as they are."""
     diagonals = diagonals.clone()
     out_features, in_features = target.shape
     count, width = diagonals.shape
-    cosine = CosineTransform(width, diagonals)
     rows = min(out_features, max(1, _ENTRIES_OF_LAYERS // (width * (count // 2))))
     for chunk in torch.arange(rows, device=target.device).split(_CHUNK):
-        y = torch.nn.functional.one_hot(chunk, width).to(target.dtype)  # rows of what follows A1
-        for k in range(1, count, 2):
-            y = unriffle(cosine.forward(diagonals[k] * cosine.inverse(y)))  # Pᵀ C D C⁻¹, the transpose
-            y = y if k + 1 == count else diagonals[k + 1] * y
-        y = y[:, :in_features]
+        y = _rows_before_scale(diagonals, chunk)[:, :in_features]
         square = y.square().sum(1)
         best = (y * target[chunk]).sum(1) / square
         diagonals[0, chunk] = torch.where(square > 0, best, diagonals[0, chunk])
     return diagonals
+
+
+def _rows_before_scale(diagonals: Tensor, chunk: Tensor) -> Tensor:
+    """These rows of all that the outermost diagonal scales."""
+    count, width = diagonals.shape
+    cosine = CosineTransform(width, diagonals)
+    y = torch.nn.functional.one_hot(chunk, width).to(diagonals.dtype)
+    for k in range(1, count, 2):
+        y = unriffle(cosine.forward(diagonals[k] * cosine.inverse(y)))  # Pᵀ C D C⁻¹, the transpose
+        y = y if k + 1 == count else diagonals[k + 1] * y
+    return y
 
 
 def _better_fit(gram: Tensor, wanted: Tensor, present: Tensor) -> Tensor:

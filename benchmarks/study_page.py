@@ -17,7 +17,7 @@ from understudy.results import Result
 MIDDLE, STRONG = "35k", "21k"
 PAPER = ("low_rank", "tensor_train", "tucker", "acdc", "hashed", "shuffle")
 NOTICED = 0.5  # points of error; less is called no difference
-EQUAL = 1.03  # a dense network may cost so many times what a student does and still be called its equal
+EQUAL = (0.75, 1.03)  # a dense network that costs so many times what a student does is called its equal
 Verdict = Literal["confirmed", "not visible at this scale", "contradicted", "open"]
 
 
@@ -220,7 +220,10 @@ COSTS: dict[str, Cost] = {
 
 
 def beside_dense(study: Study) -> list[str]:
-    """A line a cost: which students err less than the best taught dense network that costs no more."""
+    """A line a cost: which students err less than the best taught dense network that costs no more.
+
+    Without one that costs about as much, nothing is said of a student.
+    """
     students = [result for kind in study.structures for result in study.of(kind)]
     dense = [result for result in study.results if result.role == "baseline" and result.attention]
     return [
@@ -234,9 +237,10 @@ def _told(students: Sequence[Result], dense: Sequence[Result], cost: Cost) -> li
     better: dict[str, list[float]] = {}
     for student in students:
         mine = cost(student)
-        rivals = [one.top1 for one in dense if mine and 0 < (cost(one) or 0) <= EQUAL * mine and one.top1]
-        if student.top1 is not None and rivals:
-            better.setdefault(kind_of(student), []).append(min(rivals) - student.top1)
+        rivals = {one.name: (cost(one) or 0) / mine for one in dense if mine}
+        cheaper = [one.top1 for one in dense if rivals.get(one.name, 9) <= EQUAL[1] and one.top1 is not None]
+        if student.top1 is not None and any(EQUAL[0] <= rival <= EQUAL[1] for rival in rivals.values()):
+            better.setdefault(kind_of(student), []).append(min(cheaper) - student.top1)
     gains = {kind: statistics.fmean(values) for kind, values in better.items()}
     if not gains:
         return []

@@ -124,18 +124,19 @@ def test_cells_that_differ_in_more_than_the_factor_do_not_match() -> None:
     assert ablations([longer, pair("off", 0.0, "crs", 5.0)]) == []
 
 
-def test_a_narrow_baseline_belongs_to_the_network_it_narrows() -> None:
+def test_a_smaller_baseline_belongs_to_the_network_it_is_a_smaller_form_of() -> None:
     dense: dict[str, Any] = {"role": "baseline", "data": "cifar10", "structure": "", "teacher": ""}
     problems = problems_of(
         [
             teacher("wrn_28_10", "cifar10"),
             teacher("darts", "cifar10"),
             result("narrow", network="wrn_28_2.5", **dense),
+            result("shallow", network="wrn_10_4.5", **dense),
             result("thin", network="darts_9", **dense),
             result("other", network="resnet20", **dense),
         ]
     )
-    assert problems["narrow"] == Problem("wrn_28_10", "cifar10")
+    assert problems["narrow"] == problems["shallow"] == Problem("wrn_28_10", "cifar10")
     assert problems["thin"] == Problem("darts", "cifar10")
     assert problems["other"] == Problem("resnet20", "cifar10")
 

@@ -222,6 +222,12 @@ def test_a_recipe_survives_a_round_through_json() -> None:
     assert recipe.request.seed == 3
 
 
+def test_a_recipe_of_an_earlier_run_is_still_read() -> None:
+    held = Recipe().to_dict()
+    del held["teacher_network"]
+    assert Recipe.from_dict(held) == Recipe()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

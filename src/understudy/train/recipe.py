@@ -40,6 +40,9 @@ class RecipeError(InputError):
     """Settings that are no recipe."""
 
 
+_LATER = {"teacher_network": ""}  # what recipes of this format did not have at first
+
+
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """The settings of one training run; a rate or weight of 0 turns its part off."""
@@ -143,6 +146,7 @@ class Recipe:
         """The inverse of `to_dict`: the whole record, every value of its type, or a ValueError."""
         if not isinstance(content, Mapping):
             raise ValueError(f"a recipe is {short(content)}, not a table")
+        content = {**_LATER, **content}
         types = _types()
         missing, unknown = sorted(types.keys() - content.keys()), sorted(content.keys() - types.keys())
         if missing or unknown:

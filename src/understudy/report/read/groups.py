@@ -12,6 +12,8 @@ from understudy.results import Result
 # What is set together with a factor, and so may differ between the two results of a pair.
 _ATTENTION = ("attention", "taps")
 _DECAY = ("decay", "decay_scope", "decay_overrides")
+# What `wrn_16_2` has beside its family.
+_WIDTH, _WIDTH_AND_DEPTH = re.compile(r"_[0-9.]+$"), re.compile(r"(_[0-9.]+)+$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +135,7 @@ def short_label(result: Result) -> str:
 
 
 def problems_of(results: Sequence[Result]) -> dict[str, Problem]:
-    """The problem of every result, by name: that of its teacher, or of its network before it was narrowed."""
+    """The problem of every result, by name: its teacher's, or that of the network it is a smaller form of."""
     networks = {result.id: result.network for result in results if result.role == "teacher"}
     taught: dict[str, set[str]] = {}
     for result in results:
@@ -144,15 +146,14 @@ def problems_of(results: Sequence[Result]) -> dict[str, Problem]:
         candidates = taught.get(result.data, set())
         if result.teacher in networks:
             return networks[result.teacher]
-        related = sorted(other for other in candidates if _family(other) == _family(result.network))
-        return result.network if result.network in candidates or not related else related[0]
+        for family in (_WIDTH, _WIDTH_AND_DEPTH):  # a narrower network is nearer than a shallower one
+            mine = family.sub("", result.network)
+            related = sorted(other for other in candidates if family.sub("", other) == mine)
+            if result.network not in candidates and related:
+                return related[0]
+        return result.network
 
     return {result.name: Problem(network(result), result.data) for result in results}
-
-
-def _family(network: str) -> str:
-    """A network's name without its width: `wrn_28_2.5` → `wrn_28`."""
-    return re.sub(r"_[0-9.]+$", "", network)
 
 
 def group_results(results: Sequence[Result]) -> list[Group]:

@@ -446,7 +446,7 @@ class RectifiedValues(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket in (torch.ops.aten.relu, torch.ops.aten.relu_):
+        if func.overloadpacket is torch.ops.aten.relu:
             self.count += result.numel()
         return result
 

@@ -30,10 +30,10 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, in, H, W) → (B, out, H / stride, W / stride)."""
         kept: Tensor = x if self.downsample is None else self.downsample(x)
-        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = F.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        return F.relu(kept + y, inplace=True)
+        return F.relu(kept + y)
 
 
 class BottleneckResNet(nn.Module):
@@ -63,7 +63,7 @@ class BottleneckResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, 3, H, W) → (B, classes)."""
-        x = F.relu(self.bn1(self.conv1(x)), inplace=True)  # (B, 64, H/2, W/2)
+        x = F.relu(self.bn1(self.conv1(x)))  # (B, 64, H/2, W/2)
         x = F.max_pool2d(x, 3, stride=2, padding=1)  # (B, 64, H/4, W/4)
         x = self.layer1(x)  # (B, 256, H/4, W/4)
         x = self.layer2(x)  # (B, 512, H/8, W/8)
@@ -95,9 +95,9 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in, H, W) → (B, out, H / stride, W / stride)."""
-        y: Tensor = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y: Tensor = F.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
-        return F.relu(self._shortcut(x) + y, inplace=True)
+        return F.relu(self._shortcut(x) + y)
 
     def _shortcut(self, x: Tensor) -> Tensor:
         if self.stride == 1 and self.added_channels == 0:
@@ -128,7 +128,7 @@ class CifarResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, 3, H, W) → (B, classes)."""
-        x = F.relu(self.bn1(self.conv1(x)), inplace=True)  # (B, 16, H, W)
+        x = F.relu(self.bn1(self.conv1(x)))  # (B, 16, H, W)
         x = self.layer1(x)  # (B, 16, H, W)
         x = self.layer2(x)  # (B, 32, H/2, W/2)
         x = self.layer3(x)  # (B, 64, H/4, W/4)

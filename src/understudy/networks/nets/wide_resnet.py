@@ -36,10 +36,10 @@ class WideBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in, H, W) → (B, out, H / stride, W / stride)."""
-        activated = F.relu(self.norm1(x), inplace=True)
+        activated = F.relu(self.norm1(x))
         kept: Tensor = x if self.shortcut is None else self.shortcut(activated)
         y: Tensor = self.conv1(activated)
-        y = self.conv2(F.relu(self.norm2(y), inplace=True))
+        y = self.conv2(F.relu(self.norm2(y)))
         return kept + y
 
 
@@ -81,7 +81,7 @@ class WideResNet(nn.Module):
         x = self.stage1(x)  # (B, 16 width, H, W)
         x = self.stage2(x)  # (B, 32 width, H/2, W/2)
         x = self.stage3(x)  # (B, 64 width, H/4, W/4)
-        x = F.relu(self.norm(x), inplace=True).mean(dim=(2, 3))  # (B, 64 width)
+        x = F.relu(self.norm(x)).mean(dim=(2, 3))  # (B, 64 width)
         logits: Tensor = self.head(x)
         return logits
 

@@ -97,7 +97,6 @@ class Bench:
         started = time.monotonic()
         student, told = self._made(cell, subject)
         seconds = time.monotonic() - started
-        mult_adds = us.cost(student, subject.example).mult_adds
         found = {"score": subject.score(us.merge(student)), "took": round(seconds, 1), **told}
         if cell.seconds:
             fitted = recover(student, subject.model, self._training(subject), seconds=cell.seconds)
@@ -106,7 +105,7 @@ class Bench:
             **dataclasses.asdict(cell),
             "params": params_of(student),
             "dense_params": params_of(subject.model),
-            "mult_adds": mult_adds,
+            "mult_adds": subject.mult_adds(student),
             "bytes": file_size(student),
             "dense_bytes": file_size(subject.model),
             "dense": subject.dense,
@@ -118,9 +117,8 @@ class Bench:
         params = subject.params(cell.share)
         budget, size = params, params_of
         if cell.metric == "mult_adds":
-            cost = functools.partial(us.cost, example=subject.example)
-            budget = int(cell.share * cost(subject.model).mult_adds)
-            size = lambda model: cost(model).mult_adds  # noqa: E731
+            size = subject.mult_adds
+            budget = int(cell.share * size(subject.model))
         if cell.method == "torch_pruning":
             return pruned(subject.model, subject.example, budget, size), {}
         if cell.method == "tensorly_torch":

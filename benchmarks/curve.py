@@ -13,7 +13,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import understudy as us
 from compress import CIFAR, SLOW
 from compress_page import PAGE
+from marks import between_marks
 from measure import RESULTS, provenance, write
 from subjects import Folders, cifar, cifar_images
 from understudy.experiments import Tradeoff, every_transform
@@ -123,10 +123,7 @@ def lines(networks: list[dict[str, Any]]) -> list[str]:
 
 def filled(page: str, networks: list[dict[str, Any]]) -> str:
     """The page with what is between its two marks as the result says."""
-    pattern = re.compile("(?<=<!-- curves -->\n).*?(?=<!-- end -->)", re.DOTALL)
-    if not pattern.search(page):
-        raise ValueError(f"{PAGE} has no <!-- curves --> … <!-- end -->")
-    return pattern.sub(lambda _: "".join(f"{line}\n" for line in lines(networks)), page)
+    return between_marks(page, "curves", "".join(f"{line}\n" for line in lines(networks)))
 
 
 def committed() -> list[dict[str, Any]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from marks import between_marks
 from understudy.report.figures.canvas import drawing, log_axis, marked, new_figure, save
 from understudy.report.figures.style import styles
 from understudy.transforms import list_transforms
@@ -124,11 +124,7 @@ def fill(cells: Cells) -> None:
     """Put the tables into the page, each between its marks, and draw its figures."""
     page = PAGE.read_text(encoding="utf-8")
     for name, lines in tables(cells).items():
-        block = f"<!-- {name} -->\n" + "\n".join(lines) + "\n<!-- end -->"
-        place = re.search(rf"<!-- {name} -->\n.*?<!-- end -->", page, re.S)
-        if place is None:
-            raise SystemExit(f"{PAGE} has no place for the table {name!r}")
-        page = page[: place.start()] + block + page[place.end() :]
+        page = between_marks(page, name, "".join(f"{line}\n" for line in lines))
     PAGE.write_text(page, encoding="utf-8")
     draw(cells)
 

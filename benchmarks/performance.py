@@ -8,9 +8,9 @@ python benchmarks/performance.py
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
+from marks import between_marks
 from understudy.bench.figure import exponent, figure, growth, times_by_width
 from understudy.bench.record import Bench
 from understudy.bench.tables import sections
@@ -22,7 +22,6 @@ PAGE = ROOT / "docs" / "performance.md"
 FIGURE = ROOT / "docs" / "performance.svg"
 GROWTH = ROOT / "docs" / "performance_growth.svg"
 _GROWING, _BATCH = "tokens", 32
-_BEGIN, _END = "<!-- measured -->", "<!-- end -->"
 _NOTHING = "No result is committed yet.\n"
 
 
@@ -34,10 +33,7 @@ def filled(page: str, bench: Bench | None) -> str:
         if GROWTH.is_file():
             figures += f"\n\n![Time against width, and its power]({GROWTH.name})"
         measured = f"{figures}\n\n{sections(bench)}{rest_lines()}"
-    pattern = re.compile(f"(?<={re.escape(_BEGIN)}\n\n).*?(?=\n{re.escape(_END)})", re.DOTALL)
-    if not pattern.search(page):
-        raise ValueError(f"the page has no {_BEGIN} … {_END}")
-    return pattern.sub(lambda _: measured, page)
+    return between_marks(page, "measured", f"\n{measured}\n")
 
 
 def rest_lines() -> str:

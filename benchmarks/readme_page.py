@@ -6,10 +6,10 @@ python benchmarks/readme_page.py
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+from marks import between_marks
 from measure import RESULTS
 from understudy._util.quantities import format_bytes, format_count
 from understudy.bench.record import Bench
@@ -79,10 +79,7 @@ def _speed(bench: Bench) -> str:
 
 def filled(page: str) -> str:
     """The page with what is between its two marks as the results say."""
-    pattern = re.compile("(?<=<!-- results -->\n).*?(?=<!-- end -->)", re.DOTALL)
-    if not pattern.search(page):
-        raise ValueError(f"{PAGE} has no <!-- results --> … <!-- end -->")
-    return pattern.sub(lambda _: "\n".join(lines()) + "\n", page)
+    return between_marks(page, "results", "".join(f"{line}\n" for line in lines()))
 
 
 if __name__ == "__main__":

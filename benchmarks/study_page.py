@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
+from marks import between_marks
 from understudy._util.quantities import format_count
 from understudy.report.read.groups import ablations
 from understudy.report.read.pareto import front
@@ -237,10 +238,13 @@ def _told(students: Sequence[Result], dense: Sequence[Result], cost: Cost) -> li
     better: dict[str, list[float]] = {}
     for student in students:
         mine = cost(student)
-        rivals = {one.name: (cost(one) or 0) / mine for one in dense if mine}
-        cheaper = [one.top1 for one in dense if rivals.get(one.name, 9) <= EQUAL[1] and one.top1 is not None]
-        if student.top1 is not None and any(EQUAL[0] <= rival <= EQUAL[1] for rival in rivals.values()):
-            better.setdefault(kind_of(student), []).append(min(cheaper) - student.top1)
+        if student.top1 is None or mine is None:
+            continue
+        known = [(price / mine, one.top1) for one in dense if (price := cost(one)) and one.top1 is not None]
+        no_dearer = [(share, error) for share, error in known if share <= EQUAL[1]]
+        if any(share >= EQUAL[0] for share, _ in no_dearer):
+            least = min(error for _, error in no_dearer)
+            better.setdefault(kind_of(student), []).append(least - student.top1)
     gains = {kind: statistics.fmean(values) for kind, values in better.items()}
     if not gains:
         return []
@@ -300,9 +304,7 @@ def filled(page: str, results: Sequence[Result]) -> str:
 
 def put(page: str, name: str, lines: Sequence[str]) -> str:
     """The page with these lines under the head of its table `name`, which ends at the next mark."""
-    pattern = re.compile(rf"(<!-- {name} -->\n(?:\|[^\n]*\n){{2}}).*?(<!-- end -->)", re.DOTALL)
-    found = pattern.search(page)
-    if found is None:
+    head = re.search(rf"<!-- {name} -->\n((?:\|[^\n]*\n){{2}})", page)
+    if head is None:
         raise ValueError(f"the page has no table between <!-- {name} --> and <!-- end -->")
-    rows = "".join(f"{line}\n" for line in lines)
-    return f"{page[: found.end(1)]}{rows}\n{page[found.start(2) :]}"
+    return between_marks(page, name, head[1] + "".join(f"{line}\n" for line in lines) + "\n")

@@ -63,6 +63,10 @@ class Subject:
         held = whole if self.include is None else sum(site.params for site in survey.chosen)
         return int(whole - (1 - ratio) * held)
 
+    def mult_adds(self, model: nn.Module) -> int:
+        """Of a network that takes the same inputs, for one call on the example."""
+        return us.cost(model, self.example).mult_adds
+
     def compressed(
         self,
         transform: str,

@@ -149,6 +149,12 @@ def test_dense_networks_that_cost_no_more_are_the_rivals() -> None:
     ]
 
 
+def test_a_dense_network_of_unknown_latency_is_no_rival() -> None:
+    untimed = dataclasses.replace(run("narrow", 10.0), speed=None)
+    *_, latency = beside_dense(Study([run("low_rank", 14.0), run("shallow", 15.0), untimed]))
+    assert latency == "| latency | `low_rank` 1.00 | none | none |"
+
+
 def test_the_table_has_a_line_for_every_structure_and_budget() -> None:
     table = errors_table(
         Study(

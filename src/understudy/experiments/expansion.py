@@ -169,17 +169,10 @@ class Expansion:
     ) -> Cell:
         """A cell that learns from the teacher of `network`, if its settings need one."""
         recipe = self.base.replaced({**changes, "teacher": self.existing or self._teachers[network].name})
+        if not (recipe.attention or recipe.distillation or recipe.init == "project"):
+            return Cell(name, role, dataclasses.replace(recipe, teacher=""), budget, "", unreachable)
         if recipe.network != network:
             recipe = dataclasses.replace(recipe, teacher_network=network)
-        if not (recipe.attention or recipe.distillation or recipe.init == "project"):
-            return Cell(
-                name,
-                role,
-                dataclasses.replace(recipe, teacher="", teacher_network=""),
-                budget,
-                "",
-                unreachable,
-            )
         identity = _existing(self.existing) if self.existing else self._teachers[network].id
         return Cell(name, role, recipe, budget, identity, unreachable)
 

@@ -236,6 +236,34 @@ def test_steps_that_are_kept_follow_parameters_bias_execution_and_shape(name: st
     torch.testing.assert_close(infer(separable), fresh(separable), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["low_rank", "hashed"])
+def test_a_bias_or_a_transform_that_comes_later_is_seen_by_the_next_call(name: str) -> None:
+    made = get_transform(name)
+    knobs = made.knobs(24, 24)
+    layer = Linear(made(24, 24, knobs[len(knobs) // 2])).eval()
+    x = images().reshape(-1, 24)
+
+    def change_is_seen(change: Callable[[], object]) -> None:
+        before = infer_on(layer, x)
+        change()
+        after = infer_on(layer, x)
+        torch.testing.assert_close(after, layer(x).detach(), atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(before, after)
+
+    change_is_seen(lambda: setattr(layer, "bias", nn.Parameter(torch.ones(24))))
+    change_is_seen(lambda: setattr(layer, "bias", None))
+    change_is_seen(lambda: setattr(layer, "transform", made(24, 24, knobs[len(knobs) // 2], seed=7)))
+    with pytest.raises(ValueError, match=r"expected \(\.\.\., 24\)"):
+        infer_on(layer, images())
+
+
+def test_a_layer_of_tensors_that_are_not_what_they_seem_keeps_nothing() -> None:
+    with torch.inference_mode():
+        layer = Linear(get_transform("hashed")(24, 24, 20)).eval()
+        infer_on(layer, images().reshape(-1, 24))
+    assert len(layer._kept) == 0
+
+
 @pytest.mark.parametrize("name", ["low_rank", "tensor_train"])
 def test_a_layer_that_keeps_compiles_as_one_graph(name: str) -> None:
     layer = unfolded(name)

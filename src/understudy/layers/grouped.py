@@ -17,7 +17,7 @@ from .conv import Conv, merged_conv
 from .execution import Execution
 from .geometry import DenseConv, Geometry
 from .inside import InsideConv
-from .kept import Steps, held_by
+from .kept import Steps
 from .layer import Layer
 from .separable import SeparableConv
 
@@ -93,17 +93,6 @@ class GroupedConv(Layer):
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
         return self.geometry.batched(self._call, x, self.in_channels)
-
-    def _sources(self) -> list[Tensor]:
-        """What all groups hold, the taps among it."""
-        if "_is_replica" in vars(self):
-            return []
-        found = [] if self.bias is None else [self.bias]
-        for part in self.convs:
-            found += held_by(part.transform)
-            if not isinstance(part, Conv):
-                found.append(part.depthwise.weight)
-        return found
 
     def steps(self, state: State) -> Steps | None:
         """Grouped convolutions in turn, their weights joined once, where all stages are plain."""

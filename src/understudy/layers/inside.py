@@ -93,10 +93,6 @@ class InsideConv(Layer):
         after = (pointwise.step(kernel, None) for kernel in middle)
         return pointwise.step(first, None), self.depthwise, *after, pointwise.step(last, self.bias)
 
-    def _sources(self) -> list[Tensor]:
-        sources = super()._sources()
-        return [*sources, self.depthwise.weight] if sources else []
-
     def _kernel(self, formed: Stage) -> Tensor:
         assert isinstance(formed, Product)
         return formed.weight.reshape(self.out_channels, self.in_channels, *self.geometry.kernel)

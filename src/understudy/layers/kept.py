@@ -7,6 +7,7 @@ copied or pickled, and what they were made from is looked at before every use.
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ class _Mark(NamedTuple):
     no version.
     """
 
+    tensor: Tensor
     address: int
     version: int
     dtype: torch.dtype
@@ -43,37 +45,59 @@ class _Mark(NamedTuple):
         if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.nbytes:
             window = (ctypes.c_char * min(16, tensor.nbytes)).from_address(address)
         first = b"" if window is None else window.raw
-        return cls(address, tensor._version, tensor.dtype, tensor.shape, window, first)
-
-    def fits(self, tensor: Tensor) -> bool:
-        """Whether nothing about the tensor changed."""
-        return (
-            tensor.data_ptr() == self.address
-            and tensor._version == self.version
-            and (self.window is None or self.window.raw == self.first)
-            and tensor.shape == self.shape
-            and tensor.dtype == self.dtype
-        )
+        return cls(tensor, address, tensor._version, tensor.dtype, tensor.shape, window, first)
 
 
 class _Record:
-    """What was made from tensors that had these marks, after so many steps of optimisers."""
+    """What was made from all that a layer held, as it was then, after so many steps of optimisers.
 
-    def __init__(self, sources: list[Tensor]) -> None:
-        self.memory = [tensor.detach() for tensor in sources]  # held: no other tensor comes to lie there
-        self.marks = [_Mark.of(tensor) for tensor in sources]
+    Every call of a layer asks whether it still fits: the same objects must be held in the same places, which
+    is quickly told, and each be what it was.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.places = _places(layer)
+        self.held = [held for place in self.places for held in place.values()]
+        tensors = [held for held in self.held if isinstance(held, Tensor)]
+        self.keeps = bool(tensors) and all(map(_is_ordinary, tensors)) and "_is_replica" not in vars(layer)
+        self.marks = [_Mark.of(tensor) for tensor in tensors] if self.keeps else []
+        self.memory = [mark.tensor.detach() for mark in self.marks]  # held: none other comes to lie there
+        self.device = tensors[0].device.type if tensors else ""
         self.optimised = _OPTIMISED[0]
         self.states: dict[tuple[str, torch.dtype | None], State] = {}
         self.steps: dict[torch.Size, Steps] = {}
 
-    def fits(self, sources: list[Tensor]) -> bool:
-        """Whether it was made from these tensors as they are now."""
-        if self.optimised != _OPTIMISED[0] or len(sources) != len(self.marks):
+    def fits(self, layer: nn.Module) -> bool:
+        """Whether it was made from what this layer holds, as it is now."""
+        if self.optimised != _OPTIMISED[0] or self.places[0] is not layer._parameters:
             return False
-        for mark, tensor in zip(self.marks, sources, strict=True):  # noqa: SIM110  (a generator takes longer)
-            if not mark.fits(tensor):
+        held = [held for place in self.places for held in place.values()]
+        if len(held) != len(self.held) or not all(map(operator.is_, held, self.held)):
+            return False
+        for tensor, address, version, dtype, shape, window, first in self.marks:
+            if (
+                tensor.data_ptr() != address
+                or tensor._version != version
+                or (window is not None and window.raw != first)
+                or tensor.shape != shape
+                or tensor.dtype != dtype
+            ):
                 return False
         return True
+
+
+def _places(layer: nn.Module) -> list[dict[str, Any]]:
+    """Where a layer and its parts hold parameters, buffers and parts; its own parameters come first."""
+    return [
+        place
+        for module in layer.modules()
+        for place in (module._parameters, module._buffers, module._modules)
+    ]
+
+
+def _is_ordinary(tensor: Tensor) -> bool:
+    """Whether it counts its versions and holds its values itself."""
+    return type(tensor) in (nn.Parameter, Tensor) and not tensor.is_meta and not tensor.is_inference()
 
 
 class Kept:
@@ -98,25 +122,25 @@ class Kept:
         """Forget everything."""
         self._record = None
 
-    def state(self, sources: list[Tensor], transform: Transform, order: Order) -> State:
+    def state(self, layer: nn.Module, transform: Transform, order: Order) -> State:
         """The prepared state of an order: the kept one, as long as nothing it follows from changed."""
         if order.per_call == 0 and order.name != FORMED:  # its stages are the parameters themselves
             return transform.prepare(order.name)
-        if not may_keep(sources):
+        record = self._now(layer)
+        if record is None:
             return transform.prepare(order.name)
-        record = self._now(sources)
-        device = sources[0].device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        autocast = torch.is_autocast_enabled(record.device)
+        dtype = torch.get_autocast_dtype(record.device) if autocast else None
         found = record.states.get((order.name, dtype))
         if found is None:
             found = record.states[order.name, dtype] = _in_order(transform.prepare(order.name))
         return found
 
-    def steps(self, sources: list[Tensor], shape: torch.Size, make: Callable[[], Steps]) -> Steps | None:
+    def steps(self, layer: nn.Module, shape: torch.Size, make: Callable[[], Steps]) -> Steps | None:
         """What a call on an input of this shape does, function by function; None: nothing may be kept."""
-        if not may_keep(sources) or torch.is_autocast_enabled(sources[0].device.type):
+        record = self._now(layer)
+        if record is None or torch.is_autocast_enabled(record.device):
             return None
-        record = self._now(sources)
         try:
             return record.steps[shape]
         except KeyError:
@@ -125,11 +149,20 @@ class Kept:
                 record.steps[shape] = made
             return made
 
-    def _now(self, sources: list[Tensor]) -> _Record:
-        """The record, a new one if any of what it was made from is another tensor, or another value."""
+    def may_keep(self, layer: nn.Module) -> bool:
+        """Whether anything of this layer is kept in a call now."""
+        return self._now(layer) is not None
+
+    def _now(self, layer: nn.Module) -> _Record | None:
+        """The record, a new one if anything it was made from is another tensor, or another value."""
+        if _is_captured():
+            return None
         record = self._record
-        if record is None or not record.fits(sources):
-            record = self._record = _Record(sources)
+        if record is None or not record.fits(layer):
+            record = _Record(layer)
+            if not record.keeps:
+                return None
+            self._record = record
         return record
 
 
@@ -152,26 +185,11 @@ def _count(*_: object) -> None:
 register_optimizer_step_post_hook(_count)
 
 
-def may_keep(sources: list[Tensor]) -> bool:
-    """Not where tensors are not what they seem: in graphs that are captured, traced or transformed."""
-    if torch.compiler.is_compiling():  # first: a compiler need not look at what follows
-        return False
-    if torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack():
-        return False
-    if not sources:
-        return False
-    for tensor in sources:
-        if type(tensor) not in (nn.Parameter, Tensor) or tensor.is_meta or tensor.is_inference():
-            return False
-    return torch._C._functorch.peek_interpreter_stack() is None
-
-
-def held_by(transform: Transform) -> list[Tensor]:
-    """Its parameters and buffers; looked up plainly, since every call of a layer asks."""
-    modules = transform.modules() if transform._modules else (transform,)
-    return [
-        tensor
-        for module in modules
-        for tensor in (*module._parameters.values(), *module._buffers.values())
-        if tensor is not None
-    ]
+def _is_captured() -> bool:
+    """Whether tensors are not what they seem: in graphs that are captured, traced or transformed."""
+    return bool(
+        torch.compiler.is_compiling()  # first: a compiler need not look at what follows
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )

@@ -23,7 +23,7 @@ from understudy.transforms.stages import State
 
 from .execution import DEFAULT, Execution
 from .geometry import DenseConv
-from .kept import Kept, Steps, held_by, may_keep
+from .kept import Kept, Steps
 from .plain import Lowered
 
 if TYPE_CHECKING:
@@ -111,9 +111,8 @@ class Layer(nn.Module, abc.ABC):
         if self.training or torch.is_grad_enabled():
             order = self.execution.choose(self.transform, positions, self.area)
             return self.transform.prepare(order.name)
-        sources = self._sources()
-        order = self.order_in_inference(positions, kept=may_keep(sources))
-        return self._kept.state(sources, self.transform, order)
+        order = self.order_in_inference(positions, kept=self._kept.may_keep(self))
+        return self._kept.state(self, self.transform, order)
 
     def order_in_inference(self, positions: int, *, kept: bool = True) -> Order:
         """The order of a call in evaluation without gradients, where its state can be kept or not."""
@@ -130,16 +129,6 @@ class Layer(nn.Module, abc.ABC):
         state = self.prepare(self.positions(x))
         return self.steps(state) or (partial(self.run, state),)
 
-    def _sources(self) -> list[Tensor]:
-        """All that what is kept follows from."""
-        if "_is_replica" in vars(self):  # of nn.DataParallel: it shares what is kept with its like elsewhere
-            return []
-        found = held_by(self.transform)
-        bias = self.bias
-        if bias is not None:
-            found.append(bias)
-        return found
-
     def _prepare_and_run(self, x: Tensor) -> Tensor:
         return self.run(self.prepare(self.positions(x)), x)
 
@@ -150,7 +139,7 @@ class Layer(nn.Module, abc.ABC):
             return out
         if self.training or torch.is_grad_enabled():
             return self._prepare_and_run(x)
-        steps = self._kept.steps(self._sources(), x.shape, partial(self._all_steps, x))
+        steps = self._kept.steps(self, x.shape, partial(self._all_steps, x))
         if steps is None:
             return self._prepare_and_run(x)
         for step in steps:

@@ -39,7 +39,8 @@ class Linear(Layer):
         return self.transform.matrix()
 
     def positions(self, x: Tensor) -> int:
-        """All leading dimensions."""
+        """All leading dimensions of `(..., in)`; a ValueError for any other shape."""
+        self.transform.check_width(x)
         return x.numel() // self.in_features
 
     def keeps_much(self, positions: int) -> bool:  # noqa: ARG002
@@ -48,7 +49,6 @@ class Linear(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to `(..., in)`."""
-        self.transform.check_width(x)
         return self._call(x)
 
     def run(self, state: State, x: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ _PACES: dict[Kind, Pace] = {
 _BLOCKS_OF_ROWS = Pace(100_000, 25, 2)  # as a grouped convolution over vectors that lie in rows
 
 
-OVERHEAD = 10_000  # nanoseconds in which a stand-in looks whether what it kept still holds
+OVERHEAD = 5_000  # nanoseconds in which a stand-in looks whether what it kept still holds
 
 
 def pace_of(works: Iterable[Work], positions: int, *, rows: bool = False) -> float:

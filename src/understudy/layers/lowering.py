@@ -33,7 +33,7 @@ from .separable import SeparableConv
 # Mult-adds in the time that a value takes from one stage to the next, and from or to one that sees channels
 # in slices, around which a runtime can neither fuse nor keep its own layout; measured in ONNX Runtime and
 # OpenVINO, on two cores.
-_MOVE, _MOVE_SLICES = 24, 600
+_MOVE, _MOVE_SLICES = 24, 800
 _CODE = 1 << 40  # above every number of entries; its multiples and squares are exact in float64
 
 

@@ -28,17 +28,28 @@ def circulant_sums(matrix: Tensor) -> Tensor:
     return repeated.sum(-2).roll(-1, -1).flip(-1)
 
 
-def undisplaced(half: Tensor) -> Tensor:
-    """The W with Z₁ W − W Z₋₁ = 2 · half: Z are shifts down that wrap around, the second with the other sign.
+def undisplaced(left: Tensor, right: Tensor, rows: int, columns: int) -> Tensor:
+    """The first rows and columns of the W with Z₁ W − W Z₋₁ = 2 · left · right.
+
+    Z are shifts down that wrap around, the second with the other sign.
+    """
+    if rows < columns:  # Z₋₁ Wᵀ − Wᵀ Z₁ = 2 · (Z₋₁ rightᵀ) (leftᵀ Z₁)
+        below = torch.cat((-right[:, -1:], right[:, :-1]), dim=1)
+        return _first_columns(below.T @ left.roll(-1, 0).T, rows, flips=True)[:columns].T
+    return _first_columns(left @ right, columns, flips=False)[:rows]
+
+
+def _first_columns(half: Tensor, columns: int, *, flips: bool) -> Tensor:
+    """Those of the W with Z W − W Z' = 2 · half: the sign `flips` where Z wraps around, or where Z' does.
 
     Along a wrapped diagonal each entry of W is the one before less an entry of the displacement; the sign has
     changed after one turn, which says where to begin.
     """
     size = len(half)
-    columns = torch.cat((half.T, half.T), dim=1).flatten()  # row t of half.T twice, 2n numbers
-    along = F.pad(columns[1:], (0, size + 1)).reshape(size, 2 * size + 1)[:, :size]
-    sums = along.cumsum(0)  # of along[t, i] = half[i + t + 1, t]
+    twice = torch.cat((half.T, -half.T if flips else half.T), dim=1)  # rows of 2n numbers
+    along = F.pad(twice.flatten()[1:], (0, size + 1)).reshape(size, 2 * size + 1)[:, :size]
+    sums = along[:columns].cumsum(0)  # of along[t, i] = half[i + t + 1, t]
     before = F.pad(sums[:-1], (0, 0, 1, 0))
-    entries = sums[-1] - before - before  # [t, i] = W[i + t, t]
-    turned = torch.cat((entries, entries), dim=1).flatten()[size:]
-    return turned.reshape(size, 2 * size - 1)[:, :size].T
+    entries = along.sum(0) - before - before  # [t, i] = W[i + t, t]
+    turned = torch.cat((-entries if flips else entries, entries), dim=1).flatten()[size:]
+    return F.pad(turned, (0, size - columns)).reshape(columns, 2 * size - 1)[:, :size].T

@@ -76,8 +76,8 @@ class ToeplitzLike(Transform):
     def matrix(self) -> Tensor:
         """W from half its displacement, g (J h)ᵀ."""
         dtype = torch.promote_types(self.g.dtype, torch.float32)
-        whole = undisplaced(self.g.to(dtype).T @ self.h.to(dtype).flip(-1))
-        return whole[: self.out_features, : self.in_features].to(self.g.dtype)
+        left, right = self.g.to(dtype).T, self.h.to(dtype).flip(-1)
+        return undisplaced(left, right, self.out_features, self.in_features).to(self.g.dtype)
 
     def entry_std(self, std: float) -> float:
         """An entry of W is a sum of r·N products of two entries."""

@@ -31,9 +31,9 @@ from .plain import BlockLinear, Following, Joined, Lowered, Middle, Reorder, Shi
 from .separable import SeparableConv
 
 # Mult-adds in the time that a value takes from one stage to the next, and from or to one that sees channels
-# in slices, around which a runtime can neither fuse nor keep its own layout; measured in ONNX Runtime and
-# OpenVINO, on two cores.
-_MOVE, _MOVE_SLICES = 24, 800
+# in slices, around which a runtime cannot fuse, nor keep its own layout of images; measured in ONNX Runtime
+# and OpenVINO, on two cores.
+_MOVE, _MOVE_SLICES, _MOVE_SLICES_OF_IMAGES = 24, 600, 1200
 _CODE = 1 << 40  # above every number of entries; its multiples and squares are exact in float64
 
 
@@ -105,7 +105,8 @@ def _order_of(layer: Layer) -> Order:
     transform, wanted = layer.transform, layer.execution.in_inference
     if wanted != AUTO:
         return transform.legal_order(wanted)
-    return min(_candidates(layer), key=lambda order: order.per_vector + _moving(transform, order))
+    slices = _MOVE_SLICES_OF_IMAGES if isinstance(layer, Conv) else _MOVE_SLICES
+    return min(_candidates(layer), key=lambda order: order.per_vector + _moving(transform, order, slices))
 
 
 def _candidates(layer: Layer) -> Sequence[Order]:
@@ -116,8 +117,8 @@ def _candidates(layer: Layer) -> Sequence[Order]:
     return orders
 
 
-def _moving(transform: Transform, order: Order) -> int:
-    """Mult-adds in the time that values between the stages of an order take, a vector."""
+def _moving(transform: Transform, order: Order, slices: int) -> int:
+    """Mult-adds in the time of the values between the stages of an order, a vector; by slices, so many."""
     if order.name == FORMED:
         return 0
     width, work = transform.in_features, 0
@@ -126,7 +127,7 @@ def _moving(transform: Transform, order: Order) -> int:
         for stage in transform.stages(order.name):
             sliced = isinstance(stage, Product) and not stage.plain
             if was_sliced is not None:
-                work += width * (_MOVE_SLICES if sliced or was_sliced else _MOVE)
+                work += width * (slices if sliced or was_sliced else _MOVE)
             if isinstance(stage, Product):
                 width = width // stage.weight.shape[1] * stage.weight.shape[0]
             elif isinstance(stage, Blocks):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from understudy.transforms.stages import Blocks, Permute, Product, Stage, is_plain
+from understudy.transforms.stages import Blocks, Permute, Product, Stage, few_rows, is_plain
 
 
 def normal(*shape: int) -> Tensor:
@@ -44,3 +44,19 @@ def test_only_one_matrix_over_all_channels_is_plain() -> None:
     assert is_plain(Product(WEIGHT))
     others = (Product(WEIGHT, left=2), Product(WEIGHT, right=2), Blocks(BLOCKS), Permute((2, 3), (1, 0)))
     assert not any(is_plain(stage) for stage in others)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_few_and_many_vectors_in_rows_meet_the_same_blocks(training: bool) -> None:
+    few = few_rows(training=training)
+    for count in (0, 1, few, few + 1):
+        x, weight = normal(count, 12).requires_grad_(), BLOCKS.clone().requires_grad_()
+        dense = torch.block_diag(*BLOCKS)
+        with torch.set_grad_enabled(training):
+            out = Blocks(weight).rows(x)
+        torch.testing.assert_close(out, x @ dense.T)
+        if training:
+            out.backward(wanted := normal(count, 8))
+            torch.testing.assert_close(x.grad, wanted @ dense)
+            whole = (wanted.T @ x).detach().reshape(4, 2, 4, 3)
+            torch.testing.assert_close(weight.grad, whole[range(4), :, range(4)])

@@ -15,7 +15,7 @@ import torch
 
 from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, Order
-from understudy.transforms.stages import Blocks, Follow, Permute, Product
+from understudy.transforms.stages import Blocks, Follow, Permute, Product, few_rows
 
 Kind = Literal["plain", "sliced", "blocks", "depthwise", "moved", "other"]
 _GAIN = 0.9  # an order must take less than this share of the dense product's time to be preferred to it
@@ -47,7 +47,7 @@ _PACES: dict[Kind, Pace] = {
     "moved": Pace(10_000, 1, 2),
     "other": Pace(100_000, 1, 1),
 }
-_BLOCKS_OF_ROWS = Pace(100_000, 25, 2)  # as a grouped convolution over vectors that lie in rows
+_BLOCKS_OF_ROWS = Pace(100_000, 25, 2)  # as a grouped convolution over many vectors that lie in rows
 
 
 OVERHEAD = 5_000  # nanoseconds in which a stand-in looks whether what it kept still holds
@@ -58,7 +58,8 @@ def pace_of(works: Iterable[Work], positions: int, *, rows: bool = False) -> flo
     threads = torch.get_num_threads()
     taken = 0.0
     for work in works:
-        pace = _BLOCKS_OF_ROWS if rows and work.kind == "blocks" else _PACES[work.kind]
+        in_images = rows and work.kind == "blocks" and positions > few_rows(training=False)
+        pace = _BLOCKS_OF_ROWS if in_images else _PACES[work.kind]
         taken += pace.call + work.weights / _WEIGHTS
         taken += positions * (work.mult_adds / pace.mult_adds + work.values / pace.values) / threads
     return taken

@@ -47,7 +47,8 @@ _PACES: dict[Kind, Pace] = {
     "moved": Pace(10_000, 1, 2),
     "other": Pace(100_000, 1, 1),
 }
-_BLOCKS_OF_ROWS = Pace(100_000, 25, 2)  # as a grouped convolution over many vectors that lie in rows
+_BLOCKS_OF_FEW_ROWS = Pace(30_000, 40, 2)  # as batched products over vectors that lie in rows
+_BLOCKS_OF_ROWS = Pace(100_000, 25, 2)  # as a grouped convolution over them
 
 
 OVERHEAD = 5_000  # nanoseconds in which a stand-in looks whether what it kept still holds
@@ -58,8 +59,9 @@ def pace_of(works: Iterable[Work], positions: int, *, rows: bool = False) -> flo
     threads = torch.get_num_threads()
     taken = 0.0
     for work in works:
-        in_images = rows and work.kind == "blocks" and positions > few_rows(training=False)
-        pace = _BLOCKS_OF_ROWS if in_images else _PACES[work.kind]
+        pace = _PACES[work.kind]
+        if rows and work.kind == "blocks":
+            pace = _BLOCKS_OF_FEW_ROWS if positions <= few_rows(training=False) else _BLOCKS_OF_ROWS
         taken += pace.call + work.weights / _WEIGHTS
         taken += positions * (work.mult_adds / pace.mult_adds + work.values / pace.values) / threads
     return taken

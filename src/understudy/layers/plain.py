@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from understudy.transforms.stages import Permute
+from understudy.transforms.stages import Permute, by_blocks
 
 from .dense import Shell
 
@@ -76,11 +76,8 @@ class BlockLinear(nn.Module):
         self.weight = weight  # (groups, rows, columns)
 
     def forward(self, x: Tensor) -> Tensor:
-        """One batched product, the groups first."""
-        groups, _, columns = self.weight.shape
-        slices = x.reshape(-1, groups, columns).transpose(0, 1)  # (groups, n, columns)
-        out = torch.matmul(slices, self.weight.mT).transpose(0, 1)  # (n, groups, rows)
-        return out.reshape(*x.shape[:-1], -1)
+        """One batched product."""
+        return by_blocks(x, self.weight).reshape(*x.shape[:-1], self.weight.shape[:2].numel())
 
     def extra_repr(self) -> str:
         """The blocks."""

@@ -70,6 +70,13 @@ def few_rows(*, training: bool) -> int:
     return 2048 if training else 512
 
 
+def by_blocks(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows (…, groups · columns) times a block-diagonal matrix, (groups, rows, columns), transposed: (n, …)."""
+    groups, rows, columns = weight.shape
+    out = torch.bmm(x.reshape(-1, groups, columns).transpose(0, 1), weight.mT)  # (groups, n, rows)
+    return out.transpose(0, 1).reshape(-1, groups * rows)
+
+
 class Blocks(NamedTuple):
     """A block-diagonal matrix: consecutive, equal slices of the channels, a matrix for each."""
 
@@ -89,8 +96,7 @@ class Blocks(NamedTuple):
         groups, rows, columns = self.weight.shape
         compiled = torch.compiler.is_compiling()
         if not compiled and len(x) <= few_rows(training=torch.is_grad_enabled()):
-            out = torch.bmm(x.reshape(len(x), groups, columns).transpose(0, 1), self.weight.mT)
-            return out.transpose(0, 1).reshape(len(x), groups * rows)
+            return by_blocks(x, self.weight)
         several = not compiled and len(x) % _IMAGES == 0
         images = x.reshape(_IMAGES if several else 1, 1, -1, groups * columns).permute(0, 3, 1, 2)
         out = F.conv2d(images, self.weight.reshape(groups * rows, columns, 1, 1), groups=groups)

@@ -71,7 +71,7 @@ def few_rows(*, training: bool) -> int:
 
 
 def by_blocks(x: Tensor, weight: Tensor) -> Tensor:
-    """Rows (…, groups · columns) times a block-diagonal matrix, (groups, rows, columns), transposed: (n, …)."""
+    """Rows (…, groups · columns) times the transposed block-diagonal matrix of a (groups, rows, columns)."""
     groups, rows, columns = weight.shape
     out = torch.bmm(x.reshape(-1, groups, columns).transpose(0, 1), weight.mT)  # (groups, n, rows)
     return out.transpose(0, 1).reshape(-1, groups * rows)

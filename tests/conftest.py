@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,8 +35,10 @@ declare_missing_torchvision_operators()
 def pytest_configure() -> None:
     """Keep oneDNN from AMX where the processor announces it and cannot run it, as in some virtual machines.
 
-    Only a try tells, and it ends the process: so in one of its own, once, before the workers start.
+    Only a try tells, and it ends the process: so in one of its own, once, before the workers start. And let
+    SIGINT interrupt, which a shell has the commands that it runs in the background ignore.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     cpu = Path("/proc/cpuinfo")
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     if is_worker or not cpu.is_file() or "amx_bf16" not in cpu.read_text(encoding="utf-8"):

@@ -12,7 +12,6 @@ from typing import Literal
 from marks import between_marks
 from understudy._util.quantities import format_count
 from understudy.report.read.groups import ablations
-from understudy.report.read.pareto import front
 from understudy.results import Result
 
 MIDDLE, STRONG = "35k", "21k"
@@ -165,15 +164,16 @@ def _shuffle_is_on_the_front(study: Study) -> Finding:
     kinds = [kind for kind in PAPER if study.errors(kind)]
     if "shuffle" not in kinds or len(kinds) < len(PAPER):
         return Finding(told, "open")
-    points = [
-        (float(study.of(kind)[0].mult_adds or 0), statistics.fmean(study.errors(kind))) for kind in kinds
-    ]
-    optimal = [kinds[number] for number in front(points)]
+    points = {kind: (study.of(kind)[0].mult_adds or 0, statistics.fmean(study.errors(kind))) for kind in kinds}
     numbers = "; ".join(
-        f"`{kind}` {format_count(int(cost))}, {error:.2f} %"
-        for kind, (cost, error) in sorted(zip(kinds, points, strict=True), key=lambda pair: pair[1])
+        f"`{kind}` {format_count(cost)}, {error:.2f} %"
+        for kind, (cost, error) in sorted(points.items(), key=lambda item: item[1])
     )
-    return Finding(told, "confirmed" if "shuffle" in optimal else "contradicted", numbers)
+    cost, error = points.pop("shuffle")
+    ahead = [error - other for less, other in points.values() if less <= cost and other <= error]
+    if not ahead:
+        return Finding(told, "confirmed", numbers)
+    return Finding(told, "contradicted" if max(ahead) >= NOTICED else "not visible at this scale", numbers)
 
 
 def _acdc_is_unstable(study: Study) -> Finding:

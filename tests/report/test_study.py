@@ -117,6 +117,8 @@ def test_a_cheaper_and_better_structure_takes_shuffle_off_the_front() -> None:
     assert verdicts([*others, cheap])["front"].verdict == "confirmed"
     better = run("low_rank", 16.0, mult_adds=2_000_000)
     assert verdicts([better, *others[1:], cheap])["front"].verdict == "contradicted"
+    alike = run("low_rank", 16.8, mult_adds=2_000_000)
+    assert verdicts([alike, *others[1:], cheap])["front"].verdict == "not visible at this scale"
     assert verdicts(others)["front"].verdict == "open"
 
 

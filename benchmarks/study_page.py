@@ -164,7 +164,9 @@ def _shuffle_is_on_the_front(study: Study) -> Finding:
     kinds = [kind for kind in PAPER if study.errors(kind)]
     if "shuffle" not in kinds or len(kinds) < len(PAPER):
         return Finding(told, "open")
-    points = {kind: (study.of(kind)[0].mult_adds or 0, statistics.fmean(study.errors(kind))) for kind in kinds}
+    points = {
+        kind: (study.of(kind)[0].mult_adds or 0, statistics.fmean(study.errors(kind))) for kind in kinds
+    }
     numbers = "; ".join(
         f"`{kind}` {format_count(cost)}, {error:.2f} %"
         for kind, (cost, error) in sorted(points.items(), key=lambda item: item[1])

@@ -57,7 +57,7 @@ class _Record:
 
     def __init__(self, layer: nn.Module) -> None:
         self.places = _places(layer)
-        self.held = [held for place in self.places for held in place.values()]
+        self.held = _held_in(self.places)
         tensors = [held for held in self.held if isinstance(held, Tensor)]
         self.keeps = bool(tensors) and all(map(_is_ordinary, tensors)) and "_is_replica" not in vars(layer)
         self.marks = [_Mark.of(tensor) for tensor in tensors] if self.keeps else []
@@ -71,7 +71,7 @@ class _Record:
         """Whether it was made from what this layer holds, as it is now."""
         if self.optimised != _OPTIMISED[0] or self.places[0] is not layer._parameters:
             return False
-        held = [held for place in self.places for held in place.values()]
+        held = _held_in(self.places)
         if len(held) != len(self.held) or not all(map(operator.is_, held, self.held)):
             return False
         for tensor, address, version, dtype, shape, window, first in self.marks:
@@ -93,6 +93,10 @@ def _places(layer: nn.Module) -> list[dict[str, Any]]:
         for module in layer.modules()
         for place in (module._parameters, module._buffers, module._modules)
     ]
+
+
+def _held_in(places: list[dict[str, Any]]) -> list[Any]:
+    return [held for place in places for held in place.values()]
 
 
 def _is_ordinary(tensor: Tensor) -> bool:

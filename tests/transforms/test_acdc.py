@@ -95,7 +95,7 @@ def test_acdc_is_the_product_its_docstring_states(in_features: int, out_features
 def test_a_wide_matrix_is_formed_some_unit_vectors_at_a_time(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    transform = Acdc(17, 11, 2, dtype=torch.float64)
+    transform = Acdc(17, 23, 2, dtype=torch.float64)
     whole = transform.matrix()
     pushed: list[int] = []
     apply = transform.apply_rows
@@ -109,6 +109,37 @@ def test_a_wide_matrix_is_formed_some_unit_vectors_at_a_time(
     torch.testing.assert_close(transform.matrix(), whole)
     assert max(pushed) == max(1, at_once // 17)
     assert sum(pushed) == 17
+
+
+@pytest.mark.parametrize(("at_once", "chunks"), [(1, 5), (34, 3), (17 * 5, 1)])
+def test_a_matrix_of_few_rows_is_formed_row_by_row(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, chunks: int
+) -> None:
+    transform = generic(17, 5, 2)
+    images = transform(torch.eye(17, dtype=torch.float64)).T  # of the unit vectors of the inputs
+    pushed: list[int] = []
+
+    def counted(cosine: CosineTransform, diagonals: Tensor, chunk: Tensor) -> Tensor:
+        pushed.append(len(chunk))
+        return acdc_fit.rows_before_scale(cosine, diagonals, chunk)
+
+    monkeypatch.setattr(acdc, "_AT_ONCE", at_once)
+    monkeypatch.setattr(acdc, "rows_before_scale", counted)
+    formed = transform.matrix()
+    torch.testing.assert_close(formed, images)
+    assert (sum(pushed), len(pushed)) == (5, chunks)
+    for seen, expected in zip(
+        torch.autograd.grad(formed.square().sum(), [transform.a, transform.d]),
+        torch.autograd.grad(images.square().sum(), [transform.a, transform.d]),
+        strict=True,
+    ):
+        torch.testing.assert_close(seen, expected)
+
+
+def test_half_precision_is_formed_as_such() -> None:
+    made = Acdc(17, 5, 2, dtype=torch.bfloat16)
+    assert made.matrix().dtype == torch.bfloat16
+    torch.testing.assert_close(made.matrix(), made.float().matrix().bfloat16())
 
 
 @pytest.mark.parametrize("layers", [1, 3, 8])
@@ -198,6 +229,23 @@ def test_the_work_of_a_fit_is_bounded_however_wide_and_deep_the_map(
     monkeypatch.setattr(acdc_fit, "_ENTRIES_OF_LAYERS", bound)
     acdc.project_(torch.ones(100, 200))
     assert 0 < sum(sent) <= bound
+
+
+def test_depths_that_no_pass_can_reach_are_told_by_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    formed: list[int] = []
+    form = Acdc.matrix
+
+    def counted(self: Acdc) -> Tensor:
+        formed.append(self.knob)
+        return form(self)
+
+    monkeypatch.setattr(Acdc, "matrix", counted)
+    monkeypatch.setattr(acdc, "WORK", 10 * 6 * 4 * 24**3)  # a trial pays for one pass over two layers
+    target = torch.randn(10, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    metric = Metric.of(torch.diag(torch.logspace(0, -2, 24, dtype=torch.float64)))
+    one, two, *deeper = Acdc.fit_losses(target, metric, [1, 2, 3, 4, 5])
+    assert formed == [1, 2, 3]
+    assert two < one < deeper[0] == deeper[1] == deeper[2] < float(metric.loss(target))
 
 
 # ---- costs ---------------------------------------------------------------------------------------

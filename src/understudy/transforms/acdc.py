@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .acdc_fit import WORK, fit, fit_in
+from .acdc_fit import WORK, fit, fit_in, passes_in, rows_before_scale
 from .base import Shapes, Transform
 from .cosine import CosineTransform, cosine_matrix, real_fft_mult_adds, riffle, unriffle
 from .metric import Metric
 from .orders import Order
 from .stages import State, result_type
 
-_AT_ONCE = 1 << 24  # entries of the matrices that a graph holds at a time, 64 MB
+_AT_ONCE = 1 << 24  # entries of the matrices that a graph holds, or of rows on their way, 64 MB
 
 
 class Acdc(Transform):
@@ -74,13 +74,35 @@ class Acdc(Transform):
         return list(zip(self.a.to(dtype).split(sizes), self.d.to(dtype).unbind(), strict=True))
 
     def matrix(self) -> Tensor:
-        """From the images of the unit vectors; in an exported graph, which may know no FFT, by products.
+        """From the images of the unit vectors, or of those of the outputs where they are fewer.
 
-        There many layers are multiplied at once: exporters take milliseconds for every operation, and a chain
-        of dozens of layers in dozens of places would take minutes.
+        In an exported graph, which may know no FFT, by products, many layers at once: exporters take
+        milliseconds for every operation, and a chain of dozens of layers in dozens of places would take
+        minutes.
         """
-        if not torch.compiler.is_exporting():
-            return super().matrix()
+        if torch.compiler.is_exporting():
+            return self._multiplied()
+        return self._row_by_row() if self.out_features < self.in_features else super().matrix()
+
+    @classmethod
+    def forming_mult_adds(cls, in_features: int, out_features: int, knob: int) -> int:
+        """Of as many vectors as the shorter side has; on rows the outermost A acts whole."""
+        (order,) = cls.orders(in_features, out_features, knob)
+        cropped = max(0, in_features - out_features)
+        return order.per_call + min(in_features, out_features) * (order.per_vector + cropped)
+
+    def _row_by_row(self) -> Tensor:
+        """W by its rows, each an image of one unit vector under the transpose."""
+        diagonals = self._stacked(torch.promote_types(self.d.dtype, torch.float32))
+        cosine = CosineTransform(self.in_features, diagonals)
+        chunks = torch.arange(self.out_features, device=self.d.device).split(
+            max(1, _AT_ONCE // self.in_features)
+        )
+        rows = torch.cat([rows_before_scale(cosine, diagonals, chunk) for chunk in chunks])
+        return (diagonals[0, : self.out_features, None] * rows).to(result_type(self.d))
+
+    def _multiplied(self) -> Tensor:
+        """W as a product of matrices."""
         layers, width = self.d.shape
         cosine = cosine_matrix(width, self.d)  # C
         inverse = unriffle(cosine.T)  # C⁻¹ P
@@ -120,10 +142,17 @@ class Acdc(Transform):
 
     @classmethod
     def fit_losses(cls, matrix: Tensor, metric: Metric, knobs: Sequence[int], **options: Any) -> list[float]:
-        """What a tenth of the work reaches in the metric."""
-        losses = []
+        """What a tenth of the work reaches in the metric.
+
+        Where it pays for no pass only the rows are scaled, and more layers bring nothing: one stands for all.
+        """
+        losses: list[float] = []
+        passes = [passes_in(max(matrix.shape), 2 * knob, WORK // 10) for knob in knobs]
         with torch.no_grad():
-            for knob in knobs:
+            for place, knob in enumerate(knobs):
+                if place and not passes[place] and not passes[place - 1]:
+                    losses.append(losses[-1])
+                    continue
                 made = cls(matrix.shape[1], matrix.shape[0], knob, dtype=torch.float64, **options)
                 fresh = made._stacked(torch.float64)
                 made._take(fit_in(metric, matrix.double(), fresh, WORK // 10))

@@ -22,10 +22,15 @@ _CHUNK = 64  # rows that stay in a core's cache on their way
 def fit_in(metric: Metric, target: Tensor, diagonals: Tensor, work: int = WORK) -> Tensor:
     """Better diagonals in a metric: as many passes as `work` pays for, or else the outermost one alone."""
     count, width = diagonals.shape
-    passes = min(_SWEEPS, work // (6 * count * width**3))
+    passes = passes_in(width, count, work)
     for _ in range(passes):
         diagonals = _pass(target, diagonals, count, metric)
     return diagonals if passes else _fit_outermost(metric, target, diagonals)
+
+
+def passes_in(width: int, count: int, work: int) -> int:
+    """How many passes over so many diagonals of a width `work` pays for, in a metric."""
+    return min(_SWEEPS, work // (6 * count * width**3))
 
 
 def fit(target: Tensor, diagonals: Tensor) -> Tensor:
@@ -80,7 +85,8 @@ def _fit_outermost(metric: Metric, target: Tensor, diagonals: Tensor) -> Tensor:
     diagonals = diagonals.clone()
     out_features, in_features = target.shape
     chunks = torch.arange(out_features, device=target.device).split(_CHUNK)
-    rows = torch.cat([_rows_before_scale(diagonals, chunk) for chunk in chunks])[:, :in_features]
+    cosine = CosineTransform(diagonals.shape[1], diagonals)
+    rows = torch.cat([rows_before_scale(cosine, diagonals, chunk) for chunk in chunks])[:, :in_features]
     seen = rows @ metric.covariance.to(target)
     worth = torch.eye(out_features).to(target) if metric.gradient is None else metric.gradient.to(target)
     wanted = (worth * (seen @ target.T)).sum(1)  # diag(G W Σ Yᵀ)
@@ -93,20 +99,20 @@ def _fit_rows(target: Tensor, diagonals: Tensor) -> Tensor:
     diagonals = diagonals.clone()
     out_features, in_features = target.shape
     count, width = diagonals.shape
+    cosine = CosineTransform(width, diagonals)
     rows = min(out_features, max(1, _ENTRIES_OF_LAYERS // (width * (count // 2))))
     for chunk in torch.arange(rows, device=target.device).split(_CHUNK):
-        y = _rows_before_scale(diagonals, chunk)[:, :in_features]
+        y = rows_before_scale(cosine, diagonals, chunk)[:, :in_features]
         square = y.square().sum(1)
         best = (y * target[chunk]).sum(1) / square
         diagonals[0, chunk] = torch.where(square > 0, best, diagonals[0, chunk])
     return diagonals
 
 
-def _rows_before_scale(diagonals: Tensor, chunk: Tensor) -> Tensor:
+def rows_before_scale(cosine: CosineTransform, diagonals: Tensor, chunk: Tensor) -> Tensor:
     """These rows of all that the outermost diagonal scales."""
     count, width = diagonals.shape
-    cosine = CosineTransform(width, diagonals)
-    y = torch.nn.functional.one_hot(chunk, width).to(diagonals.dtype)
+    y = (chunk[:, None] == torch.arange(width, device=chunk.device)).to(diagonals.dtype)
     for k in range(1, count, 2):
         y = unriffle(cosine.forward(diagonals[k] * cosine.inverse(y)))  # Pᵀ C D C⁻¹, the transpose
         y = y if k + 1 == count else diagonals[k + 1] * y

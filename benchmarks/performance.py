@@ -41,16 +41,14 @@ def rest_lines() -> str:
     if not REST.is_file():
         return ""
     rest = json.loads(REST.read_text(encoding="utf-8"))
-    roof = rest["roof"]
     lines = [
         f"\n### How near that is to what the machine can do: {rest['network']} at {rest['params']}\n",
         "By the roofline every operation of a student takes its mult-adds at the pace of a large product,",
-        f"{roof['gmac_s']:.0f} GMAC/s, or its inputs, outputs and weights at the pace of a copy, "
-        f"{roof['copy_gb_s']:.0f} GB/s, whichever is longer. At most:",
-        "the dense network's measured time over that of the student's roofline, in PyTorch eager and in a runtime",
-        "that joins norms and activations to the product before. Beside it what is not in stand-ins and so stays,",
-        "in eager mode (`python benchmarks/rest.py`, `benchmarks/results/rest.json`). A call of a kernel costs",
-        "nothing by the roofline, so it says little of batch 1.\n",
+        f"{rest['gmac_s']:.0f} GMAC/s, or as long as its inputs, weights and output are copied in its place,",
+        "whichever is longer. At most: the dense network's measured time over that of the student's",
+        "roofline, in PyTorch eager, and in a runtime that joins norms and activations to the product",
+        "before. Beside it what is not in stand-ins and so stays, in eager mode",
+        "(`python benchmarks/rest.py`, `benchmarks/results/rest.json`).\n",
         "| batch |  | time | times quicker | at most | at most, joined | not in stand-ins |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]

@@ -70,14 +70,10 @@ class Roof:
     gmac_s: float
 
     def time_ms(self, measured: Measured) -> float | None:
-        """The least time of a layer."""
+        """The least time of a layer: that of its mult-adds or of its bytes, whichever take longer."""
         if measured.mult_adds is None or measured.moved is None:
             return None
-        return self.least_ms(measured.mult_adds, measured.moved)
-
-    def least_ms(self, mult_adds: int, moved: int) -> float:
-        """Of so many mult-adds and bytes moved, whichever take longer."""
-        return 1e3 * max(mult_adds / (1e9 * self.gmac_s), moved / (1e9 * self.copy_gb_s))
+        return 1e3 * max(measured.mult_adds / (1e9 * self.gmac_s), measured.moved / (1e9 * self.copy_gb_s))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,18 +45,21 @@ def rest_lines() -> str:
         f"\n### How near that is to what the machine can do: {rest['network']} at {rest['params']}\n",
         "By the roofline every operation of a student takes its mult-adds at the pace of a large product,",
         f"{rest['gmac_s']:.0f} GMAC/s, or as long as its inputs, weights and output are copied in its place,",
-        "whichever is longer. At most: the dense network's measured time over that of the student's",
-        "roofline, in PyTorch eager, and in a runtime that joins norms and activations to the product",
-        "before. Beside it what is not in stand-ins and so stays, in eager mode",
-        "(`python benchmarks/rest.py`, `benchmarks/results/rest.json`).\n",
-        "| batch |  | time | times quicker | at most | at most, joined | not in stand-ins |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "whichever is longer. At most: the dense network's time over that. Joined: the same without norms",
+        "and activations, for runtimes that join them to the product before, to be set beside their times",
+        "above; a runtime that joins still more, as taps to products, may be quicker than that. Beside it",
+        "what is not in stand-ins and so stays, in eager mode (`python benchmarks/rest.py`,",
+        "`benchmarks/results/rest.json`).\n",
+        "| batch |  | time, eager | times quicker | roofline | at most | joined | not in stand-ins |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for batch, found in rest["batches"].items():
         for name, one in found["students"].items():
-            quicker = [found["dense_ms"] / one[key] for key in ("ms", "roof_ms", "fused_roof_ms")]
-            cells = " | ".join(f"{times:.1f}×" for times in quicker)
-            lines.append(f"| {batch} | `{name}` | {one['ms']:.1f} ms | {cells} | {one['rest_ms']:.1f} ms |")
+            cells = [
+                *(f"{one[key]:.1f} ms | {found['dense_ms'] / one[key]:.1f}×" for key in ("ms", "roof_ms")),
+                *(f"{one[key]:.1f} ms" for key in ("fused_roof_ms", "rest_ms")),
+            ]
+            lines.append(f"| {batch} | `{name}` | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 

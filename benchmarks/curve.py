@@ -1,10 +1,11 @@
-"""Whole trade-off curves: one calibration a network, ten ratios and half of the mult-adds, many transforms.
+"""Whole trade-off curves: one calibration a network, ten ratios and half of the mult-adds, every transform.
 
-    python benchmarks/curve.py --weights DIR --cifar DIR --write [--only resnet56]
+    python benchmarks/curve.py --weights DIR --cifar DIR --write [--only resnet56] [--processes 2]
 
 512 images are looked at, 1,000 others tested on; each layer is fitted by itself (`--quick` of the command).
-One process of one thread a core makes the students of one transform after the other. A network that the
-result holds is not measured again. `--write` fills the table of docs/compress.md too.
+A process of one thread makes the students of one transform after the other. The transforms whose fits take
+longest come last and are timed by themselves. What the result holds is not measured again. `--write` fills
+the table of docs/compress.md too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import multiprocessing
 import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,28 +42,42 @@ def quick_transforms() -> list[str]:
     return [name for name in every_transform() if name not in SLOW]
 
 
-def measured(name: str, folders: Folders) -> dict[str, Any]:
-    """A network's curve, and the seconds that it took."""
-    subject = cifar(name, folders)
-    tested = TensorDataset(*cifar_images(folders.cifar / "test_batch.bin", name, TESTED))
-    half = us.cost(subject.model, subject.example).mult_adds // 2
-    budgets = {Budget("ratio", share): str(share) for share in RATIOS} | {Budget("mult_adds", half): HALF}
-    started = time.monotonic()
-    curve = Tradeoff(
-        subject.model, data=subject.batches, samples=LOOKED_AT, test=DataLoader(tested, 250), quick=True
-    )
-    curve.calibration, curve.yardstick  # noqa: B018  # once, before there are many processes
-    with multiprocessing.get_context("fork").Pool(os.cpu_count(), begin, (curve, budgets)) as pool:
-        found = pool.map(students, quick_transforms(), chunksize=1)
-    return {
-        "network": name,
-        "seconds": round(time.monotonic() - started, 1),
-        "processes": os.cpu_count(),
-        "accuracy": curve.yardstick.quality.accuracy,
-        "cells": [cell for cells, _ in found for cell in cells],
-        "refused": [cell for _, refused in found for cell in refused],
-        "provenance": provenance(),
-    }
+class Run:
+    """What the students of one network are made from."""
+
+    def __init__(self, name: str, folders: Folders, processes: int) -> None:
+        self.name, self.processes = name, processes
+        self.started = time.monotonic()
+        subject = cifar(name, folders)
+        tested = TensorDataset(*cifar_images(folders.cifar / "test_batch.bin", name, TESTED))
+        half = us.cost(subject.model, subject.example).mult_adds // 2
+        self.budgets = {Budget("ratio", share): str(share) for share in RATIOS}
+        self.budgets[Budget("mult_adds", half)] = HALF
+        self.curve = Tradeoff(
+            subject.model, data=subject.batches, samples=LOOKED_AT, test=DataLoader(tested, 250), quick=True
+        )
+        self.curve.calibration, self.curve.yardstick  # noqa: B018  # once, before there are many processes
+
+    def students(self, transforms: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Those of each transform, as they are done."""
+        context = multiprocessing.get_context("fork")
+        with context.Pool(self.processes, begin, (self.curve, self.budgets)) as pool:
+            yield from pool.imap_unordered(students, transforms)
+
+    def network(self) -> dict[str, Any]:
+        """The curve of all quick transforms, and the seconds that it took."""
+        found = sorted(
+            self.students(quick_transforms()), key=lambda one: every_transform().index(one["transform"])
+        )
+        return {
+            "network": self.name,
+            "seconds": round(time.monotonic() - self.started, 1),
+            "processes": self.processes,
+            "accuracy": self.curve.yardstick.quality.accuracy,
+            "cells": [cell for one in found for cell in one["cells"]],
+            "refused": [cell for one in found for cell in one["refused"]],
+            "provenance": provenance(),
+        }
 
 
 _WORK: dict[str, Any] = {}  # of a process: it cannot be handed over, and is there when the process begins
@@ -72,8 +88,9 @@ def begin(curve: Tradeoff, budgets: dict[Budget, str]) -> None:
     _WORK.update(curve=curve, budgets=budgets)
 
 
-def students(transform: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Those of one transform, and what is out of its reach."""
+def students(transform: str) -> dict[str, Any]:
+    """Those of one transform, what is out of its reach, and the seconds that all took."""
+    started = time.monotonic()
     curve: Tradeoff = _WORK["curve"]
     budgets: dict[Budget, str] = _WORK["budgets"]
     refused: list[dict[str, str]] = []
@@ -95,7 +112,8 @@ def students(transform: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]
             }
         )
         print(cells[-1], flush=True)
-    return cells, refused
+    seconds = round(time.monotonic() - started, 1)
+    return {"transform": transform, "seconds": seconds, "cells": cells, "refused": refused}
 
 
 def lines(networks: list[dict[str, Any]]) -> list[str]:
@@ -105,16 +123,22 @@ def lines(networks: list[dict[str, Any]]) -> list[str]:
         told = [*(str(share) for share in TOLD), HALF]
         count = network.get("processes", 1)
         processes = "one process" if count == 1 else f"{count} processes"
-        scores = {(cell["transform"], cell["budget"]): f"{cell['accuracy']:.1f}" for cell in network["cells"]}
+        slow = network.get("slow", [])
+        cells = [*network["cells"], *(cell for one in slow for cell in one["cells"])]
+        scores = {(cell["transform"], cell["budget"]): f"{cell['accuracy']:.1f}" for cell in cells}
         heads = [f"{100 * share:.0f} %" for share in TOLD] + [HALF]
         found += [
             f"**{network['network']}**, {network['accuracy']:.1f} % as it is; {len(network['cells'])} "
-            f"students in {network['seconds'] / 60:.1f} minutes, by {processes}:",
+            f"students in {network['seconds'] / 60:.1f} minutes, by {processes}"
+            + "".join(
+                f"; `{one['transform']}` {one['seconds'] / 60:.1f} minutes more, by one" for one in slow
+            )
+            + ":",
             "",
             f"| | {' | '.join(heads)} |",
             "|---|" + "--:|" * len(heads),
         ]
-        for transform in dict.fromkeys(cell["transform"] for cell in network["cells"]):
+        for transform in dict.fromkeys(cell["transform"] for cell in cells):
             numbers = [scores.get((transform, budget), "–") for budget in told]
             found.append(f"| `{transform}` | {' | '.join(numbers)} |")
         found.append("")
@@ -138,17 +162,29 @@ def main() -> None:
     for name in ("weights", "cifar"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--only", choices=CIFAR, help="this network alone")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--write", action="store_true", help="save to benchmarks/results/curve.json")
     given = parser.parse_args()
     torch.set_num_threads(1)
     networks = committed()
-    for name in [given.only] if given.only else CIFAR[1:] + CIFAR[:1]:
-        if any(network["network"] == name for network in networks):
-            continue
-        networks.append(measured(name, Folders(given.weights, given.cifar, Path(), Path())))
+
+    def keep() -> None:
         if given.write:
             write("curve", {"networks": networks})
             PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), networks), encoding="utf-8")
+
+    for name in [given.only] if given.only else CIFAR[1:] + CIFAR[:1]:
+        run = Run(name, Folders(given.weights, given.cifar, Path(), Path()), given.processes)
+        network = next((one for one in networks if one["network"] == name), None)
+        if network is None:
+            network = run.network()
+            networks.append(network)
+            keep()
+        slow = network.setdefault("slow", [])
+        for one in run.students([name for name in SLOW if name not in [done["transform"] for done in slow]]):
+            slow.append({**one, "provenance": provenance()})
+            slow.sort(key=lambda one: SLOW.index(one["transform"]))
+            keep()
 
 
 if __name__ == "__main__":

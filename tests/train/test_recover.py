@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import importlib
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,9 @@ import understudy as us
 from snapshots import snapshot
 from understudy.distil.distillation import output_loss
 from understudy.train import recover
+from understudy.train.recover import SETTINGS, settings_for
+
+recover_module = importlib.import_module("understudy.train.recover")  # the package has the function
 
 
 class Small(nn.Module):
@@ -73,13 +78,13 @@ def test_a_student_comes_nearer_to_its_original_without_labels(
     assert len(done.epochs) == 12
 
 
-def test_seconds_are_a_limit(model: nn.Module, student: nn.Module) -> None:
+def test_seconds_are_a_limit(model: nn.Module, student: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=(ticks / 100 for ticks in itertools.count()).__next__)
+    monkeypatch.setattr(recover_module, "time", clock)  # a step takes a hundredth of a second
     said: list[str] = []
-    started = time.monotonic()
     done = recover(student, model, inputs(), seconds=0.5, settings={"batch_size": 32}, report=said.append)
-    assert time.monotonic() - started < 10
-    assert done.epochs[0].step > 1
-    assert said[0] == f"{done.epochs[0].step} steps in about 0.5 s"
+    assert done.epochs[0].step == 44  # six were tried before
+    assert said[0] == "44 steps in about 0.5 s"
 
 
 def test_a_run_that_has_finished_is_not_repeated(
@@ -117,3 +122,36 @@ def test_the_share_of_the_outputs_that_is_lost() -> None:
     assert float(output_loss(torch.ones(2, 2), torch.zeros(2, 2))) == 4
     with pytest.raises(ValueError, match=r"the student gives \(2, 3\), the teacher \(2, 2\)"):
         output_loss(torch.zeros(2, 3), wanted)
+
+
+# ---- the rate -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transform", ["low_rank", "hashed", "acdc"])  # of matrices, and of vectors alone
+def test_the_rate_is_in_proportion_to_the_parameters_but_not_to_norms_and_biases(
+    model: nn.Module, transform: str
+) -> None:
+    student = us.substitute(model, us.plan(model, transform, ratio=0.9, include=["hidden"]))
+    rate = settings_for(student, {}).learning_rate
+    with torch.no_grad():
+        student.get_submodule("norm").weight.mul_(100)  # type: ignore[operator]
+        student.get_submodule("last").bias.add_(100)  # type: ignore[operator]
+    assert settings_for(student, {}).learning_rate == rate > 0
+    with torch.no_grad():
+        for name, parameter in student.named_parameters():
+            if "norm" not in name and not name.endswith("bias"):
+                parameter.mul_(3)
+    assert settings_for(student, {}).learning_rate == pytest.approx(3 * rate, rel=0.1)  # it is rounded
+
+
+def test_a_rate_that_is_asked_for_is_taken(student: nn.Module) -> None:
+    asked = settings_for(student, {"learning_rate": 0.5, "seed": 3})
+    assert (asked.learning_rate, asked.seed, asked.optimiser) == (0.5, 3, SETTINGS.optimiser)
+
+
+def test_parameters_that_are_all_zero_have_the_usual_rate() -> None:
+    nothing = nn.Linear(3, 2)
+    for parameter in nothing.parameters():
+        nn.init.zeros_(parameter)
+    assert settings_for(nothing, {}).learning_rate == SETTINGS.learning_rate
+    assert settings_for(nn.BatchNorm1d(3), {}).learning_rate == SETTINGS.learning_rate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -196,7 +195,7 @@ def compress(
                 found,
                 transforms=transforms,
                 budgets=budgets,
-                teaching=Teaching(recover, dataclasses.replace(recipe, epochs=recover)) if recover else None,
+                teaching=Teaching(recover, {**changed, "seed": seed}) if recover else None,
                 settings=choices,
                 finish=write_compression,
                 report=report,

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from understudy import __version__
 from understudy._util.provenance import commit, this_machine
+from understudy._util.records import Json
 from understudy.compressions import Compressed, Refused
 from understudy.data.found import Found
 from understudy.planning.budget import Budget
 from understudy.planning.request import TransformChoice
-from understudy.train import Recipe, recover
+from understudy.train import recover
 from understudy.train.checkpoint import Progress
+from understudy.train.recover import settings_for
 
 from .tradeoff import Made, Tradeoff, cell_name
 from .unfinished import Unfinished
@@ -35,10 +37,10 @@ class Origin:
 
 @dataclasses.dataclass(frozen=True)
 class Teaching:
-    """Epochs with the original as teacher, and the settings of that training."""
+    """Epochs with the original as teacher, and what is changed of the settings of that training."""
 
     epochs: int
-    settings: Recipe
+    changes: Mapping[str, Json]
 
 
 def compress_into(
@@ -162,19 +164,20 @@ def _recovered(
     """The student after its epochs with the original as teacher; a run that was killed goes on."""
     place.begin()
     folder = place.run_folder(made.record.name)
+    settings = settings_for(made.network, teaching.changes)
     started = time.monotonic()
     fitted = recover(
         made.network,
         curve.model,
         found.training,
         epochs=teaching.epochs,
-        settings=teaching.settings,
+        settings=settings,
         out=folder,
         report=report,
         watch=watch,
     )
     seconds = sum(epoch.seconds for epoch in fitted.epochs) or time.monotonic() - started
-    rate = teaching.settings.learning_rate
+    rate = settings.learning_rate
     again = curve.recovered(made, fitted.network, epochs=teaching.epochs, rate=rate, seconds=seconds)
     place.keep(again)
     return again

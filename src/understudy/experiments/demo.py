@@ -157,7 +157,7 @@ def _student(
         return Compressed.load(folder)
     recipe = asked.recipe
     shared = {key: recipe.settings()[key] for key in ("seed", "batch_size", "checkpoint_seconds")}
-    teaching = Teaching(asked.recover, SETTINGS.replaced({**shared, "epochs": max(1, asked.recover)}))
+    teaching = Teaching(asked.recover, shared)
     hashed = digest(weights)
     settings: dict[str, Any] = {"samples": _SAMPLES, "seed": asked.seed, "spatial": "unfolded"}
     place = Unfinished(
@@ -169,7 +169,7 @@ def _student(
             transforms=(asked.transform,),
             budgets=(str(asked.budget),),
             epochs=asked.recover,
-            settings={**settings, "recipe": teaching.settings.deciding()},
+            settings={**settings, "recipe": SETTINGS.replaced(shared).deciding()},
         ),
         force=True,  # what lies there is of this demonstration
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from understudy.data.sampler import Sampler
 from understudy.fitting.inputs import read_batches
+from understudy.layers.layer import stand_ins
 from understudy.students.file import load
 
 from .checkpoint import Progress
@@ -24,7 +26,7 @@ from .recipe import Recipe
 from .run import Run
 from .trainer import Trainer
 
-# Chosen by short trials on ResNet-20 at half of its parameters.
+# Chosen by short trials; the rate is for a student whose parameters are as large as `_SIZE`.
 SETTINGS = Recipe(
     name="recover",
     epochs=1,
@@ -35,6 +37,7 @@ SETTINGS = Recipe(
     schedule="one_cycle",
     weight_decay=1e-2,
 )
+_SIZE = 0.2  # about that of ResNet-20's students at half of the parameters
 _TRIALS = 6  # steps by which the time of one is told; the first does not count
 
 
@@ -56,8 +59,8 @@ def recover(
     `data` are inputs without labels, or with labels that are not looked at: a tensor, which is shuffled, a
     list or a DataLoader of tensors, pairs or dictionaries, or batches of a DataSet. Either so many `epochs`
     of them, or about so many `seconds`: the time of a step is measured, and the rate falls to nothing by the
-    last. `settings` change the recipe, by default `SETTINGS`. With `out`, a folder, a run that was killed
-    goes on there; `test` batches have labels, and are tried after every epoch.
+    last. `settings` change what `settings_for` gives, or are a whole recipe. With `out`, a folder, a run that
+    was killed goes on there; `test` batches have labels, and are tried after every epoch.
 
     >>> import torch, understudy as us
     >>> from understudy.train import recover
@@ -70,7 +73,7 @@ def recover(
         raise ValueError(f"give either epochs or seconds; got {epochs} and {seconds}")
     if seconds is not None and out is not None:
         raise ValueError("a run in a folder goes on, and so it needs epochs: seconds are for one without")
-    recipe = settings if isinstance(settings, Recipe) else SETTINGS.replaced(settings or {})
+    recipe = settings if isinstance(settings, Recipe) else settings_for(student, settings or {})
     if epochs is not None:
         recipe = dataclasses.replace(recipe, epochs=epochs)
     batches = _batches(data, recipe)
@@ -89,6 +92,35 @@ def recover(
         return Fitted(load(run.model_file, teacher), tuple(run.metrics()), run.outcome())
     with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's random numbers are left alone
         return fit(job, run, report=report, watch=watch)
+
+
+def settings_for(student: nn.Module, changes: Mapping[str, Any]) -> Recipe:
+    """`SETTINGS` with changes; the rate, unless they name one, in proportion to the student's parameters.
+
+    AdamW moves each of them by about the rate at a step, however small they are.
+    """
+    recipe = SETTINGS.replaced(changes)
+    if "learning_rate" in changes:
+        return recipe
+    rate = float(f"{recipe.learning_rate * _size(student) / _SIZE:.2g}")
+    return dataclasses.replace(recipe, learning_rate=rate or recipe.learning_rate)
+
+
+@torch.no_grad()
+def _size(student: nn.Module) -> float:
+    """The root mean square of a parameter, the mean over all tensors but those of norms and biases."""
+    in_stand_ins = {
+        id(parameter)
+        for _, layer in stand_ins(student)
+        for transform in layer.transforms
+        for parameter in transform.parameters()
+    }
+    sizes = [
+        float(parameter.float().square().mean().sqrt())
+        for parameter in student.parameters()
+        if parameter.numel() and (parameter.dim() > 1 or id(parameter) in in_stand_ins)
+    ]
+    return statistics.fmean(sizes) if sizes else _SIZE
 
 
 def _batches(data: BatchSource | Iterable[Any] | Tensor, recipe: Recipe) -> BatchSource | Iterable[Batch]:

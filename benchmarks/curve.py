@@ -130,9 +130,8 @@ def lines(networks: list[dict[str, Any]]) -> list[str]:
         found += [
             f"**{network['network']}**, {network['accuracy']:.1f} % as it is; {len(network['cells'])} "
             f"students in {network['seconds'] / 60:.1f} minutes, by {processes}"
-            + "".join(
-                f"; `{one['transform']}` {one['seconds'] / 60:.1f} minutes more, by one" for one in slow
-            )
+            + ("; then, by one process, " if slow else "")
+            + ", ".join(f"`{one['transform']}` in {one['seconds'] / 60:.1f}" for one in slow)
             + ":",
             "",
             f"| | {' | '.join(heads)} |",

@@ -173,14 +173,18 @@ def main() -> None:
             PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), networks), encoding="utf-8")
 
     for name in [given.only] if given.only else CIFAR[1:] + CIFAR[:1]:
-        run = Run(name, Folders(given.weights, given.cifar, Path(), Path()), given.processes)
         network = next((one for one in networks if one["network"] == name), None)
+        done = [] if network is None else [one["transform"] for one in network.get("slow", [])]
+        missing = [transform for transform in SLOW if transform not in done]
+        if not missing:
+            continue
+        run = Run(name, Folders(given.weights, given.cifar, Path(), Path()), given.processes)
         if network is None:
             network = run.network()
             networks.append(network)
             keep()
         slow = network.setdefault("slow", [])
-        for one in run.students([name for name in SLOW if name not in [done["transform"] for done in slow]]):
+        for one in run.students(missing):
             slow.append({**one, "provenance": provenance()})
             slow.sort(key=lambda one: SLOW.index(one["transform"]))
             keep()

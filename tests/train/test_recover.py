@@ -149,9 +149,10 @@ def test_a_rate_that_is_asked_for_is_taken(student: nn.Module) -> None:
     assert (asked.learning_rate, asked.seed, asked.optimiser) == (0.5, 3, SETTINGS.optimiser)
 
 
-def test_parameters_that_are_all_zero_have_the_usual_rate() -> None:
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_parameters_without_a_size_have_the_usual_rate(value: float) -> None:
     nothing = nn.Linear(3, 2)
     for parameter in nothing.parameters():
-        nn.init.zeros_(parameter)
+        nn.init.constant_(parameter, value)
     assert settings_for(nothing, {}).learning_rate == SETTINGS.learning_rate
     assert settings_for(nn.BatchNorm1d(3), {}).learning_rate == SETTINGS.learning_rate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
@@ -103,7 +104,8 @@ def settings_for(student: nn.Module, changes: Mapping[str, Any]) -> Recipe:
     if "learning_rate" in changes:
         return recipe
     rate = float(f"{recipe.learning_rate * _size(student) / _SIZE:.2g}")
-    return dataclasses.replace(recipe, learning_rate=rate or recipe.learning_rate)
+    is_usable = 0 < rate < math.inf  # of parameters that are not numbers the loop will tell
+    return dataclasses.replace(recipe, learning_rate=rate) if is_usable else recipe
 
 
 @torch.no_grad()

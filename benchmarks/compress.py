@@ -102,7 +102,8 @@ class Bench:
         found = {"score": subject.score(us.merge(student)), "took": round(seconds, 1), **told}
         if cell.seconds:
             # Networks that are far from the original, or not trained at all, do with the larger rate.
-            settings = {"learning_rate": SETTINGS.learning_rate} if cell.method in ALONE else {}
+            plain = {"learning_rate": SETTINGS.learning_rate, "rates": "same"}
+            settings = plain if cell.method in ALONE else {}
             images = self._training(subject)
             fitted = recover(student, subject.model, images, seconds=cell.seconds, settings=settings)
             found["recovered"] = subject.score(us.merge(fitted.network))

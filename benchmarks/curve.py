@@ -54,7 +54,7 @@ class Run:
         self.budgets = {Budget("ratio", share): str(share) for share in RATIOS}
         self.budgets[Budget("mult_adds", half)] = HALF
         self.curve = Tradeoff(
-            subject.model, data=subject.batches, samples=LOOKED_AT, test=DataLoader(tested, 250), quick=True
+            subject.model, data=subject.batches, samples=LOOKED_AT, test=DataLoader(tested, 50), quick=True
         )
         self.curve.calibration, self.curve.yardstick  # noqa: B018  # once, before there are many processes
 

@@ -50,6 +50,31 @@ def test_every_parameter_has_a_fan_and_the_groups_partition_the_parameters(name:
     assert {group["weight_decay"] for group in groups} == set(decays)
 
 
+@pytest.mark.parametrize("name", us.list_transforms())
+def test_by_size_the_factors_of_a_stand_in_learn_in_proportion_and_all_else_alike(name: str) -> None:
+    model = student(name)
+    factors = list(transform_of(model).parameters())
+    with torch.no_grad():
+        factors[-1].mul_(7)
+    sizes = torch.stack([factor.detach().square().mean().sqrt() for factor in factors])
+    groups = us.parameter_groups(model, 0.1, rates="size", learning_rate=0.01)
+    rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
+    assert rates.keys() == {id(parameter) for parameter in model.parameters()}
+    wanted = [0.01 * float(size / sizes.mean()) if size else 0.01 for size in sizes]
+    assert [rates[id(factor)] for factor in factors] == pytest.approx(wanted)
+    assert {rates[id(one)] for one in (model[0].bias, model[2].weight, model[2].bias)} == {0.01}
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_what_has_no_size_learns_at_the_rate_itself(value: float) -> None:
+    model = student("low_rank")
+    factor = next(transform_of(model).parameters())
+    nn.init.constant_(factor, value)
+    groups = us.parameter_groups(model, rates="size", learning_rate=0.01)
+    assert next(group["lr"] for group in groups if any(factor is one for one in group["params"])) == 0.01
+    assert us.parameter_groups(nn.BatchNorm1d(3), rates="size", learning_rate=0.01)[0]["lr"] == 0.01
+
+
 @pytest.mark.parametrize(
     "name", ["low_rank", "tensor_train", "tucker", "kronecker", "btt", "blast", "shuffle"]
 )
@@ -90,8 +115,9 @@ def test_frobenius_decay_is_the_decay_of_the_dense_matrix() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rates": "fast"}, "rates 'fast' is not one of same, fan"),
-        ({"rates": "fan"}, "needs a learning_rate above 0, not None"),
+        ({"rates": "fast"}, "rates 'fast' is not one of same, fan, size"),
+        ({"rates": "fan"}, "rates 'fan' needs a learning_rate above 0, not None"),
+        ({"rates": "size", "learning_rate": 0.0}, "rates 'size' needs a learning_rate above 0, not 0.0"),
         ({"policy": "csr"}, "is not one of crs, none, frobenius"),
     ],
 )
@@ -113,8 +139,9 @@ def test_a_recipe_trains_with_frobenius_decay_and_rates_by_fan() -> None:
         job = Job(model, batches(), settings=settings.replaced({"weight_decay": weight_decay}))
         losses.append(fit(job).epochs[0].train_loss)
     assert losses[1] > losses[0]  # the decay is part of what is lowered
-    with pytest.raises(ValueError, match="is for the optimiser adamw, not sgd"):
-        Recipe(rates="fan")
+    for rates in ("fan", "size"):
+        with pytest.raises(ValueError, match=f"rates '{rates}' is for the optimiser adamw, not sgd"):
+            Recipe().replaced({"rates": rates})
 
 
 def test_spectral_initialisation_projects_the_fresh_dense_network() -> None:

@@ -149,6 +149,13 @@ def test_a_rate_that_is_asked_for_is_taken(student: nn.Module) -> None:
     assert (asked.learning_rate, asked.seed, asked.optimiser) == (0.5, 3, SETTINGS.optimiser)
 
 
+def test_factors_learn_by_their_size_and_under_another_optimiser_alike(student: nn.Module) -> None:
+    assert settings_for(student, {}).rates == "size"
+    asked = settings_for(student, {"optimiser": "sgd"})
+    assert (asked.optimiser, asked.rates) == ("sgd", "same")
+    assert settings_for(student, {"optimiser": "adamw", "rates": "fan"}).rates == "fan"
+
+
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_parameters_without_a_size_have_the_usual_rate(value: float) -> None:
     nothing = nn.Linear(3, 2)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+import torch
 from torch import nn
 
 from understudy._util.guard import the_amount
-from understudy.layers.layer import Layer
+from understudy.layers.layer import Layer, stand_ins
 
 from .decay import Policy, Scope, weight_decay_groups
 
-Rates = Literal["same", "fan"]
+Rates = Literal["same", "fan", "size"]
 
 
 def parameter_groups(
@@ -26,12 +28,14 @@ def parameter_groups(
     overrides: Mapping[str, Policy] | None = None,
     decay_vectors: bool = True,
 ) -> list[dict[str, Any]]:
-    """The groups of `weight_decay_groups`, and with `rates="fan"` a learning rate for each factor.
+    """The groups of `weight_decay_groups`, and with `rates` a learning rate for each factor.
 
     Under Adam a matrix should learn in inverse proportion to its fan-in. A factor of a stand-in has a fan-in
-    of its own, so it learns at `learning_rate` · in / (fan-in · factors), in being that of the matrix it
-    stands in for; everything else learns at `learning_rate` (Qiu et al. 2024, arXiv:2406.06248). Meant for
-    Adam and AdamW, with a rate that suits the dense network.
+    of its own, so by `rates="fan"` it learns at `learning_rate` · in / (fan-in · factors), in being that of
+    the matrix it stands in for; everything else learns at `learning_rate` (Qiu et al. 2024,
+    arXiv:2406.06248). By `rates="size"` the factors of a stand-in learn in proportion to their root mean
+    square, at `learning_rate` on average: for students that are fitted already, the factors of which may
+    differ much. Both are meant for Adam and AdamW, which move every parameter by about its rate.
 
     >>> import torch, understudy as us
     >>> student = torch.nn.Sequential(torch.nn.Linear(64, 64))
@@ -52,8 +56,8 @@ def parameter_groups(
     if rates == "same":
         return groups if learning_rate is None else [{**group, "lr": learning_rate} for group in groups]
     if learning_rate is None or not learning_rate > 0:
-        raise ValueError(f"rates 'fan' needs a learning_rate above 0, not {learning_rate!r}")
-    multipliers = rate_multipliers(model)
+        raise ValueError(f"rates {rates!r} needs a learning_rate above 0, not {learning_rate!r}")
+    multipliers = rate_multipliers(model) if rates == "fan" else _size_multipliers(model)
     made: list[dict[str, Any]] = []
     for group in groups:
         by_rate: dict[float, list[nn.Parameter]] = {}
@@ -76,3 +80,31 @@ def rate_multipliers(model: nn.Module) -> dict[int, float]:
             for name, parameter in transform.named_parameters():
                 found[id(parameter)] = transform.in_features / (fans[name] * len(fans))
     return found
+
+
+def _size_multipliers(model: nn.Module) -> dict[int, float]:
+    """By the identity of a factor: how large it is beside those of its stand-in; 1 where it has no size."""
+    sizes = parameter_sizes(model)
+    found: dict[int, float] = {}
+    for transform in (transform for _, layer in stand_ins(model) for transform in layer.transforms):
+        factors = [id(parameter) for parameter in transform.parameters() if parameter.numel()]
+        mean = sum(sizes[factor] for factor in factors) / max(len(factors), 1)
+        shares = {factor: sizes[factor] / mean if mean else 0.0 for factor in factors}
+        found |= {factor: share if 0 < share < math.inf else 1.0 for factor, share in shares.items()}
+    return found
+
+
+@torch.no_grad()
+def parameter_sizes(model: nn.Module) -> dict[int, float]:
+    """By the identity of a parameter its root mean square; none of norms and biases."""
+    in_stand_ins = {
+        id(parameter)
+        for _, layer in stand_ins(model)
+        for transform in layer.transforms
+        for parameter in transform.parameters()
+    }
+    return {
+        id(parameter): float(parameter.float().square().mean().sqrt())
+        for parameter in model.parameters()
+        if parameter.numel() and (parameter.dim() > 1 or id(parameter) in in_stand_ins)
+    }

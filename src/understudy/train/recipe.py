@@ -64,7 +64,7 @@ class Recipe:
     label_smoothing: float = 0.0
     optimiser: OptimiserName = "sgd"
     learning_rate: float = 0.1
-    rates: Rates = "same"  # fan: each factor's by its own fan-in, for adamw
+    rates: Rates = "same"  # for adamw, each factor's by its fan-in or its size
     schedule: Schedule = "step"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
@@ -256,8 +256,8 @@ def _check(recipe: Recipe) -> None:
         raise ValueError(f"guide is {recipe.guide!r}, not in 0..1")
     if recipe.guide and (recipe.ema or recipe.compile):
         raise ValueError(f"guide does not go with {'ema' if recipe.ema else 'compile'}")
-    if recipe.rates == "fan" and recipe.optimiser != "adamw":
-        raise ValueError(f"rates 'fan' is for the optimiser adamw, not {recipe.optimiser}")
+    if recipe.rates != "same" and recipe.optimiser != "adamw":
+        raise ValueError(f"rates {recipe.rates!r} is for the optimiser adamw, not {recipe.optimiser}")
     if not 0 < recipe.rise < 1:
         raise ValueError(f"rise is {recipe.rise!r}, not between 0 and 1")
     if len(recipe.betas) != 2 or not all(0 <= beta < 1 for beta in recipe.betas):

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.sampler import Sampler
+from understudy.distil.groups import parameter_sizes
 from understudy.fitting.inputs import read_batches
-from understudy.layers.layer import stand_ins
 from understudy.students.file import load
 
 from .checkpoint import Progress
@@ -35,6 +35,7 @@ SETTINGS = Recipe(
     distance="outputs",
     optimiser="adamw",
     learning_rate=1e-3,
+    rates="size",
     schedule="one_cycle",
     weight_decay=1e-2,
 )
@@ -98,31 +99,17 @@ def recover(
 def settings_for(student: nn.Module, changes: Mapping[str, Any]) -> Recipe:
     """`SETTINGS` with changes; the rate, unless they name one, in proportion to the student's parameters.
 
-    AdamW moves each of them by about the rate at a step, however small they are.
+    AdamW moves each of them by about the rate at a step, however small they are. Of another optimiser all
+    rates are the same.
     """
-    recipe = SETTINGS.replaced(changes)
+    recipe = SETTINGS.replaced({"rates": "same", **changes} if "optimiser" in changes else changes)
     if "learning_rate" in changes:
         return recipe
-    rate = float(f"{recipe.learning_rate * _size(student) / _SIZE:.2g}")
+    sizes = parameter_sizes(student).values()
+    size = statistics.fmean(sizes) if sizes else _SIZE
+    rate = float(f"{recipe.learning_rate * size / _SIZE:.2g}")
     is_usable = 0 < rate < math.inf  # of parameters that are not numbers the loop will tell
     return dataclasses.replace(recipe, learning_rate=rate) if is_usable else recipe
-
-
-@torch.no_grad()
-def _size(student: nn.Module) -> float:
-    """The root mean square of a parameter, the mean over all tensors but those of norms and biases."""
-    in_stand_ins = {
-        id(parameter)
-        for _, layer in stand_ins(student)
-        for transform in layer.transforms
-        for parameter in transform.parameters()
-    }
-    sizes = [
-        float(parameter.float().square().mean().sqrt())
-        for parameter in student.parameters()
-        if parameter.numel() and (parameter.dim() > 1 or id(parameter) in in_stand_ins)
-    ]
-    return statistics.fmean(sizes) if sizes else _SIZE
 
 
 def _batches(data: BatchSource | Iterable[Any] | Tensor, recipe: Recipe) -> BatchSource | Iterable[Batch]:

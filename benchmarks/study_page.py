@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from marks import between_marks
@@ -18,6 +18,7 @@ MIDDLE, STRONG = "35k", "21k"
 PAPER = ("low_rank", "tensor_train", "tucker", "acdc", "hashed", "shuffle")
 NOTICED = 0.5  # points of error; less is called no difference
 EQUAL = (0.75, 1.03)  # a dense network that costs so many times what a student does is called its equal
+Cost = Callable[[Result], float | None]
 Verdict = Literal["confirmed", "not visible at this scale", "contradicted", "open"]
 
 
@@ -36,10 +37,20 @@ class Finding:
 
 
 class Study:
-    """The runs that are settled, found by what they are."""
+    """The runs that are settled, found by what they are; of some the ms of an image as an ONNX file."""
 
-    def __init__(self, results: Iterable[Result]) -> None:
+    def __init__(self, results: Iterable[Result], shipped: Mapping[str, float] | None = None) -> None:
         self.results = list(results)
+        self.shipped = dict(shipped or {})
+
+    def costs(self) -> dict[str, Cost]:
+        """What a network may be said to cost, by the names of it."""
+        return {
+            "parameters": lambda result: result.params,
+            "mult-adds": lambda result: result.mult_adds,
+            "latency in PyTorch": lambda result: None if result.speed is None else result.speed.latency_ms,
+            "latency in ONNX Runtime": lambda result: self.shipped.get(result.name),
+        }
 
     def errors(
         self, kind: str, budget: str = MIDDLE, *, attention: bool = True, crs: bool = True
@@ -214,14 +225,6 @@ def _more(points: float) -> str:
     return f"{abs(points):.2f} points {'higher' if points > 0 else 'lower'}"
 
 
-Cost = Callable[[Result], float | None]
-COSTS: dict[str, Cost] = {
-    "parameters": lambda result: result.params,
-    "mult-adds": lambda result: result.mult_adds,
-    "latency": lambda result: None if result.speed is None else result.speed.latency_ms,
-}
-
-
 def beside_dense(study: Study) -> list[str]:
     """A line a cost: which students err less than the best taught dense network that costs no more.
 
@@ -231,7 +234,7 @@ def beside_dense(study: Study) -> list[str]:
     dense = [result for result in study.results if result.role == "baseline" and result.attention]
     return [
         f"| {name} | {' | '.join(_told(students, dense, cost) or ['open'] * 3)} |"
-        for name, cost in COSTS.items()
+        for name, cost in study.costs().items()
     ]
 
 
@@ -272,12 +275,13 @@ def errors_table(study: Study) -> list[str]:
             study.errors(kind, budget, attention=False),
             [] if is_dense else study.errors(kind, budget, crs=False),
         ]
-        latencies = [run.speed.latency_ms for run in runs if run.speed is not None]
+        in_pytorch = [run.speed.latency_ms for run in runs if run.speed is not None]
+        in_onnx = [study.shipped[run.name] for run in runs if run.name in study.shipped]
         texts = [
             f"`{kind}`",
             f"{runs[0].params:,}",
             format_count(runs[0].mult_adds or 0),
-            f"{statistics.median(latencies):.2f}" if latencies else "",
+            *(f"{statistics.median(times):.2f}" if times else "" for times in (in_pytorch, in_onnx)),
             *map(_spread, columns),
         ]
         lines.append((min(run.top1 or 100.0 for run in runs), f"| {' | '.join(texts)} |"))
@@ -291,9 +295,9 @@ def _spread(errors: list[float]) -> str:
     return mean if len(errors) == 1 else f"{mean} ({min(errors):.2f} to {max(errors):.2f})"
 
 
-def filled(page: str, results: Sequence[Result]) -> str:
+def filled(page: str, results: Sequence[Result], shipped: Mapping[str, float]) -> str:
     """The page with what stands between its marks as the results say."""
-    study = Study(results)
+    study = Study(results, shipped)
     parts = {
         "errors": errors_table(study),
         "verdicts": [finding.line for finding in findings(study)],

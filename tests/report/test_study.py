@@ -147,14 +147,25 @@ def test_dense_networks_that_cost_no_more_are_the_rivals() -> None:
     assert rows == [
         "| parameters | `tucker` 2.00, `low_rank` 1.00 | `low_rank:inside` −0.20 | `shuffle` 1.00 |",
         "| mult-adds | `low_rank` 1.00 | `low_rank:inside` −0.20 | none |",
-        "| latency | `low_rank` 1.00 | none | none |",
+        "| latency in PyTorch | `low_rank` 1.00 | none | none |",
+        "| latency in ONNX Runtime | open | open | open |",
     ]
 
 
 def test_a_dense_network_of_unknown_latency_is_no_rival() -> None:
     untimed = dataclasses.replace(run("narrow", 10.0), speed=None)
-    *_, latency = beside_dense(Study([run("low_rank", 14.0), run("shallow", 15.0), untimed]))
-    assert latency == "| latency | `low_rank` 1.00 | none | none |"
+    *_, latency, _ = beside_dense(Study([run("low_rank", 14.0), run("shallow", 15.0), untimed]))
+    assert latency == "| latency in PyTorch | `low_rank` 1.00 | none | none |"
+
+
+def test_in_onnx_runtime_networks_are_compared_by_their_own_times() -> None:
+    runs = [run("low_rank", 14.0), run("tucker", 13.0), run("narrow", 15.0, latency=9.0)]
+    times = {runs[0].name: 0.30, runs[1].name: 0.60, runs[2].name: 0.25}
+    told = Study(runs, times)
+    *_, in_pytorch, in_onnx = beside_dense(told)
+    assert in_pytorch == "| latency in PyTorch | open | open | open |"
+    assert in_onnx == "| latency in ONNX Runtime | `low_rank` 1.00 | none | none |"  # none as slow as tucker
+    assert errors_table(told)[0] == "| `tucker` | 35,000 | 6.00M | 1.00 | 0.60 | 13.00 |  |  |"
 
 
 def test_the_table_has_a_line_for_every_structure_and_budget() -> None:
@@ -170,9 +181,9 @@ def test_the_table_has_a_line_for_every_structure_and_budget() -> None:
         )
     )
     assert table == [
-        "| `narrow` | 35,000 | 6.00M | 1.00 |  | 15.00 |  |",
-        "| `shuffle` | 35,000 | 6.00M | 1.00 | 16.50 (16.00 to 17.00) |  | 18.50 |",
-        "| `shuffle` | 35,000 | 6.00M | 1.00 | 20.00 |  |  |",
+        "| `narrow` | 35,000 | 6.00M | 1.00 |  |  | 15.00 |  |",
+        "| `shuffle` | 35,000 | 6.00M | 1.00 |  | 16.50 (16.00 to 17.00) |  | 18.50 |",
+        "| `shuffle` | 35,000 | 6.00M | 1.00 |  | 20.00 |  |  |",
     ]
 
 
@@ -191,12 +202,12 @@ def test_trained_networks_have_a_row_for_every_method_and_budget() -> None:
 
 def test_a_page_without_its_tables_is_refused() -> None:
     with pytest.raises(ValueError, match="no table between <!-- errors -->"):
-        filled("# Study\n", [])
+        filled("# Study\n", [], {})
 
 
 def test_the_page_and_the_report_are_those_of_the_results() -> None:
     page = study.PAGE.read_text(encoding="utf-8")
-    assert filled(page, study.kept()) == page
+    assert filled(page, study.kept(), study.shipped()) == page
     assert trained.filled(page, trained.committed()) == page
     assert study.report(study.kept()) == study.REPORT.read_text(encoding="utf-8")
 

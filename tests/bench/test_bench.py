@@ -203,6 +203,9 @@ def test_the_command_measures_draws_and_tells_what_is_left(
     assert "cells are not measured yet" in run("bench", "--out", str(out), "--quick", "--limit", "0").out
     assert "give one of --quick" in run("bench", "--quick", "--layers").err
     assert "are for one --network" in run("bench", "--params", "1M").err
+    unknown = run("bench", "--network", "nosuch", "--out", str(tmp_path / "none.json"))
+    assert (unknown.code, "no network 'nosuch'" in unknown.err) == (2, True)
+    assert not (tmp_path / "none.json").exists()
     assert "is for --layers" in run("bench", "--width", "64").err
     assert "are for --layers or one --network" in run("bench", "--quick", "-t", "low_rank").err
     assert "give the transform alone" in run("bench", "--layers", "-t", "low_rank:inside").err

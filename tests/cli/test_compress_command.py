@@ -135,9 +135,13 @@ def test_one_student_and_all_that_is_to_know_of_it(
     run: Run, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "small"
+    monkeypatch.setenv("COLUMNS", "60")
     done = run("compress", "wrn_10_1", "--weights", weights, "--ratio", 0.5, "--data", "digits", "--out", out)
     assert done.code == 0, done.err
     assert "low_rank-50" in done.out
+    assert f" {Compressed.load(out).students[0].costs.params:,} " in done.out  # no number is cut
+    assert "accuracy %" in done.out
+    assert not {"bytes", "cosine"} & set(done.out.split())
     assert sorted(path.name for path in out.iterdir()) == [
         "README.md", "compress.json", "index.html", "plan.json", "student.safetensors",
     ]  # fmt: skip
@@ -154,6 +158,9 @@ def test_one_student_and_all_that_is_to_know_of_it(
     assert len(student.layers) == result.calibration.layers == 8
     assert all(layer.error is not None and layer.error < 0.5 for layer in student.layers)
     assert student.steps[0].name == "fitted to the weights alone"
+    exported = run("export", out, "--out", tmp_path / "small.pt2")
+    assert exported.code == 0, exported.err
+    assert_refused(run("export", out, "--out", tmp_path / "8.onnx", "--int8"), "needs data to calibrate by")
     names = executed(out, monkeypatch)
     assert names["outputs"].shape == (1, 10)
     assert us.Plan.load(out / "plan.json").params == student.costs.params
@@ -193,6 +200,11 @@ def test_a_curve_without_labels_says_how_much_students_agree(
     assert "never never ran on the data: fitted plainly" in done.out
     assert all((out / student.folder / "student.safetensors").is_file() for student in result.students)
     assert executed(out, monkeypatch)["student"](torch.zeros(1, 8)).shape == (1, 4)
+    file = tmp_path / "one.pt2"
+    assert_refused(run("export", out, "--out", file), "several students: give the folder of one", "auto-80")
+    assert_refused(run("export", out / "hashed-60", "--out", file), "--trust")
+    assert run("export", out / "hashed-60", "--out", file, "--trust").code == 0
+    assert file.is_file()
 
 
 def test_labels_of_a_factory_count(run: Run, mine: Path, tmp_path: Path) -> None:

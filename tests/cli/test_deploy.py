@@ -70,7 +70,7 @@ def test_a_run_is_exported_with_eight_bits_of_its_own_images(run: Run, tmp_path:
     assert done.code == 0, done.err
     assert "before eight bits" in done.text
     refused = run("export", tmp_path / "teacher", "--out", tmp_path / "x.onnx", "--network", "wrn_10_1")
-    assert "a run has its own" in refused.err
+    assert "a folder names its own" in refused.err
 
 
 def test_a_network_without_stand_ins_is_exported_too(tmp_path: Path) -> None:

@@ -56,6 +56,21 @@ def test_folders_of_images_in_three_forms(tmp_path: Path) -> None:
     assert parts.labelled
     assert not alone.labelled
     assert sizes(alone.training.epoch(0)) == (8, 3, 32, 32)  # type: ignore[union-attr]
+    assert sizes(alone.judged) == (8, 3, 32, 32)  # too few to be set apart
+
+
+def test_some_training_images_are_set_apart_to_judge_by(tmp_path: Path) -> None:
+    images(tmp_path / "alone", 40)
+    alone, digits = find_data(str(tmp_path / "alone"), size=32), find_data("digits")
+    for found in (alone, digits):
+        trained, judged, whole = (
+            {image.numpy().tobytes() for batch in part for image in batch[0]}
+            for part in (found.training.epoch(0), found.judged, found.inputs)  # type: ignore[union-attr]
+        )
+        assert len(judged) > 1
+        assert not trained & judged
+        assert trained | judged == whole
+        assert len(judged) == pytest.approx(len(whole) / 8, rel=0.3)
 
 
 def test_batches_of_a_factory_are_cut_in_two(tmp_path: Path) -> None:
@@ -70,6 +85,9 @@ def test_batches_of_a_factory_are_cut_in_two(tmp_path: Path) -> None:
     assert float(torch.cat(list(found.test)).min()) == 70
     stream = find_data(f"{tmp_path}/mine.py:stream")
     assert [len(list(part)) for part in (stream.inputs, stream.test, stream.inputs)] == [8, 1, 8]
+    trained, judged = (torch.cat(list(part)) for part in (found.training, found.judged))  # type: ignore[arg-type]
+    assert torch.equal(torch.cat([trained, judged]), torch.cat(list(found.inputs)))
+    assert len(judged) == 10
     with pytest.raises(DataError, match="gave one dict, not a list of batches"):
         find_data(f"{tmp_path}/mine.py:one")
 

@@ -90,6 +90,15 @@ def test_a_file_of_torch_export_and_one_of_openvino_agree_with_pytorch(tmp_path:
     assert {path.name for path in tmp_path.iterdir()} == {"student.pt2", "student.xml", "student.bin"}
 
 
+@pytest.mark.parametrize("suffix", ["onnx", "xml", "pt2"])
+def test_the_index_of_hashed_is_the_same_in_every_runtime(suffix: str, tmp_path: Path) -> None:
+    wide = nn.Sequential(nn.Linear(96, 160), nn.ReLU(), nn.Linear(160, 40))  # more cubes than are folded
+    student = us.substitute(wide, us.plan(wide, "hashed", ratio=0.5))
+    done = us.export(student, tmp_path / f"student.{suffix}", (2, 96))
+    assert done.error < 1e-4
+    assert done.bytes <= limit(student)
+
+
 def test_half_precision_is_half_the_file_and_eight_bits_a_quarter(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 256), nn.ReLU(), nn.Linear(256, 10)).eval()
     single = us.export(model, tmp_path / "single.onnx", X, original=small())

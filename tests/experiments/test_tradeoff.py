@@ -76,6 +76,24 @@ class Encoder(nn.Module):
         return F.normalize(x.flatten(1), dim=1)
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_one_number_a_sample_is_judged_over_all_samples_about_their_mean(flat: bool) -> None:
+    def regressor() -> nn.Sequential:
+        layer = nn.Linear(3, 1)
+        nn.init.constant_(layer.bias, 5.0)  # all numbers have one sign
+        return nn.Sequential(layer, nn.Flatten(0) if flat else nn.Identity())
+
+    x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    model, other = regressor(), regressor()
+    yardstick = quality.Yardstick(model, x.split(16))
+    assert yardstick.quality.cosine == pytest.approx(1)
+    with torch.no_grad():
+        mine, theirs = (net(x).flatten().double() - model(x).double().mean() for net in (other, model))
+    wanted = float(F.cosine_similarity(mine, theirs, dim=0))
+    assert yardstick.of(other).cosine == pytest.approx(wanted, abs=1e-5)
+    assert yardstick.of(other).agreement is None
+
+
 def test_the_largest_entry_of_a_vector_of_length_one_is_no_answer() -> None:
     found = quality.Yardstick(Encoder(), [torch.randn(4, 3, 2, 2)]).quality
     assert found.agreement is None

@@ -16,6 +16,7 @@ from understudy.experiments.quality import Yardstick
 from understudy.fitting.inputs import DataError, joined, read_batches
 from understudy.fitting.moments import Moments
 from understudy.fitting.shifts import find_shifts
+from understudy.train import recover
 from understudy.transforms.metric import Metric
 
 
@@ -49,6 +50,122 @@ def test_moments_about_a_large_mean_keep_what_is_small_beside_it() -> None:
     torch.testing.assert_close(moments.cross, moments.covariance[:2], rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(moments.mean, x.double().mean(0), rtol=1e-9, atol=0)
     torch.linalg.cholesky(moments.covariance)
+
+
+class Writing(nn.Module):
+    """Normalises what it is given, in place or not."""
+
+    def __init__(self, *, in_place: bool) -> None:
+        super().__init__()
+        self.body, self.in_place = mlp(), in_place
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.in_place:
+            x -= 0.5
+            x /= 0.25
+        else:
+            x = (x - 0.5) / 0.25
+        logits: Tensor = self.body(x)
+        return logits
+
+
+def test_a_network_may_write_to_its_inputs_and_the_data_stay_as_they_are() -> None:
+    x = inputs()
+    apart = us.compress(Writing(in_place=False), ratio=0.5, data=x)
+    model = Writing(in_place=True).eval()
+    student = us.compress(model, ratio=0.5, data=x)
+    us.speed({"model": model, "student": student}, x, seconds=0.01)
+    recovered = recover(student, model, x, epochs=2, settings={"batch_size": 32})
+    assert torch.equal(x, inputs())
+    for mine, wanted in zip(student.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(mine, wanted)
+    plain = recover(apart, Writing(in_place=False), x, epochs=2, settings={"batch_size": 32})
+    with torch.no_grad():
+        torch.testing.assert_close(recovered.network(x.clone()), plain.network(x))
+
+
+class Frozen(nn.Module):
+    """Its body is computed without gradients, or not."""
+
+    def __init__(self, *, off: bool) -> None:
+        super().__init__()
+        self.body, self.off = mlp(), off
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.set_grad_enabled(not self.off and torch.is_grad_enabled()):
+            hidden = self.body[:5](x)
+        with torch.no_grad():
+            logits: Tensor = self.body[5:](hidden)
+        return logits
+
+
+def test_what_a_network_computes_without_gradients_is_worth_as_much() -> None:
+    known = {off: us.calibrate(Frozen(off=off), inputs()) for off in (False, True)}
+    whole = us.calibrate(mlp(), inputs())
+    for path, seen in whole.layers.items():
+        assert seen.gradient is not None
+        assert float(seen.gradient.norm()) > 0
+        for calibration in known.values():
+            gradient = calibration.layers[f"body.{path}"].gradient
+            assert gradient is not None
+            torch.testing.assert_close(gradient, seen.gradient)
+
+
+def test_a_layer_may_be_given_a_lone_vector() -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.body = nn.Linear(12, 12), mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.body(x * self.scale(x.mean(0)).sigmoid())
+            return logits
+
+    calibration = us.calibrate(Pooled(), inputs().split(16))
+    assert calibration.layers["scale"].count == 4
+    assert us.compress(Pooled(), ratio=0.8, data=inputs())(inputs()).shape == (64, 5)
+
+
+class HeadFirst(nn.Module):
+    """Registers its last layer first, and gives a second output that nobody asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.beside, self.body = nn.Linear(32, 5), nn.Linear(32, 6), mlp()[:6]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = self.body(x)
+        return self.head(hidden), self.beside(hidden)
+
+
+def test_a_plan_takes_the_layers_that_the_calibration_saw_run() -> None:
+    model = HeadFirst()
+    known = us.calibrate(model, inputs())
+    assert set(known.paths) == {"body.0", "body.2", "body.4", "head"}  # the last one that runs is left
+    plan = us.plan(model, "low_rank", ratio=0.7, calibration=known)
+    assert {layer.path for layer in plan} <= set(known.paths)
+
+
+def test_layers_that_no_gradient_reaches_are_named() -> None:
+    class Second(HeadFirst):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.body(x), self.head(self.body(x))
+
+    told = us.compression(Second(), ratio=0.8, data=inputs(), include=["head", "body.*"]).plan.remarks
+    assert any("no gradient of the output came to head: " in remark for remark in told)
+    both = us.compression(
+        Second(),
+        ratio=0.8,
+        data=inputs(),
+        include=["head", "body.*"],
+        output_of=lambda returned: torch.cat(returned, 1),
+    )
+    assert not any("no gradient" in remark for remark in both.plan.remarks)
+
+
+def test_the_budgets_that_compress_takes_are_named() -> None:
+    with pytest.raises(ValueError, match="one of params, mult_adds, bytes and ratio; got none"):
+        us.compress(mlp(), data=inputs())
 
 
 def test_activations_in_place_change_no_gradient() -> None:
@@ -142,13 +259,13 @@ def test_a_network_may_return_what_it_likes() -> None:
     assert student(inputs()).logits.shape == (64, 5)
 
 
-def test_a_network_that_switches_gradients_off_is_calibrated_without() -> None:
+def test_a_network_in_inference_mode_is_calibrated_without_gradients() -> None:
     class Off(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.body = mlp()
 
-        @torch.no_grad()
+        @torch.inference_mode()
         def forward(self, x: Tensor) -> Tensor:
             logits: Tensor = self.body(x)
             return logits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,20 @@ def test_weights_of_another_hierarchy_are_paired_in_order_and_it_is_said() -> No
         pairs = load_weights(model, source.state_dict())
     assert pairs["middle.bias"] == "body.1.1.bias"
     assert torch.equal(model.get_parameter("body.1.1.weight"), source.middle.weight)
+
+
+def named(*names: str) -> nn.Sequential:
+    layers = (nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 2))
+    return nn.Sequential(OrderedDict(zip(names, layers, strict=True)))
+
+
+def test_alike_layers_of_other_names_are_paired_as_they_are_stored_and_not_by_the_alphabet() -> None:
+    source, model = named("inp", "up", "down", "out"), named("stem", "fc1", "fc2", "head")
+    with pytest.warns(UserWarning, match="all 8 tensors were paired in the order in which they are stored"):
+        pairs = load_weights(model, source.state_dict())
+    assert pairs["up.weight"] == "fc1.weight"
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(model(x), source(x))
 
 
 @pytest.mark.parametrize("change", ["order", "last name", "shape"])

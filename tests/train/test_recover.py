@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
 import understudy as us
 from snapshots import snapshot
@@ -18,6 +20,7 @@ from understudy.distil.distillation import output_loss
 from understudy.train import recover
 from understudy.train.recover import SETTINGS, settings_for
 
+STRONG = {"batch_size": 32, "learning_rate": 3e-3}
 recover_module = importlib.import_module("understudy.train.recover")  # the package has the function
 
 
@@ -71,8 +74,7 @@ def test_a_student_comes_nearer_to_its_original_without_labels(
     data: Any, model: nn.Module, student: nn.Module
 ) -> None:
     before = snapshot(model), snapshot(student)
-    settings = {"batch_size": 32, "learning_rate": 3e-3}
-    done = recover(student, model, data, epochs=12, settings=settings)
+    done = recover(student, model, data, epochs=12, settings=STRONG)
     assert error(done.network, model) < 0.7 * error(student, model)
     assert (snapshot(model), snapshot(student)) == before
     assert len(done.epochs) == 12
@@ -95,6 +97,87 @@ def test_a_run_that_has_finished_is_not_repeated(
     again = recover(student, model, inputs(64), epochs=1, out=tmp_path / "run", report=said.append)
     assert said == [f"{tmp_path / 'run'} has finished already"]
     torch.testing.assert_close(again.network.state_dict(), done.network.state_dict())
+
+
+def test_a_student_comes_back_in_its_modes(model: nn.Module, student: nn.Module, tmp_path: Path) -> None:
+    student.train()
+    student.get_submodule("norm").eval()
+    for again in (False, True):  # the second finds a run that has finished
+        network = recover(student, model, inputs(64), epochs=1, out=tmp_path / "run").network
+        assert (network.training, network.get_submodule("norm").training) == (True, False), again
+    assert not recover(student.eval(), model, inputs(64), epochs=1).network.training
+
+
+@torch.no_grad()
+def test_a_student_that_is_frozen_is_trained_and_frozen_again(model: nn.Module, student: nn.Module) -> None:
+    student.requires_grad_(False)
+    network = recover(student, model, inputs(), epochs=20, settings=STRONG).network
+    assert error(network, model) < 0.9 * error(student, model)
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+    student.get_parameter("last.weight").requires_grad_(True)
+    partly = recover(student, model, inputs(), epochs=1).network
+    changed = {
+        name
+        for (name, old), new in zip(student.named_parameters(), partly.parameters(), strict=True)
+        if not torch.equal(old, new)
+    }
+    assert changed == {"last.weight"}
+
+
+class Heads(nn.Module):
+    """Gives what it computes on the way too, in a form of its own."""
+
+    def __init__(self, given: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.body, self.given = Small(), given
+
+    def forward(self, x: Tensor) -> Any:
+        logits = self.body(x)
+        return self.given(self.body.first(x), logits)
+
+
+@pytest.mark.parametrize(
+    ("given", "output_of"),
+    [
+        (lambda _, z: {"scores": {"logits": z}}, None),
+        (lambda _, z: (z.argmax(1), z), None),
+        (lambda _, z: (z.square().mean(), z), None),
+        (lambda hidden, z: (hidden, z), lambda returned: returned[1]),
+        (lambda _, z: SimpleNamespace(logits=z), lambda returned: returned.logits),
+    ],
+    ids=["nested", "answers first", "loss first", "second", "object"],
+)
+def test_the_output_that_compress_keeps_is_the_one_that_is_taught(given: Any, output_of: Any) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Heads(given).eval()
+    student = us.compress(model, ratio=0.65, data=inputs(64), output_of=output_of)
+    network = recover(student, model, inputs(), epochs=20, settings=STRONG, output_of=output_of).network
+    assert error(network.get_submodule("body"), model.body) < error(student.get_submodule("body"), model.body)
+
+
+def test_without_a_tensor_the_way_to_name_one_is_told() -> None:
+    with pytest.raises(ValueError, match="gave a SimpleNamespace without a tensor of numbers in it; a func"):
+        us.compress(Heads(lambda _, z: SimpleNamespace(logits=z)), ratio=0.5, data=inputs(64))
+
+
+@pytest.mark.parametrize("count", [33, 65])
+def test_a_last_sample_by_itself_is_left_out(count: int, model: nn.Module, student: nn.Module) -> None:
+    done = recover(student, model, inputs(count), epochs=1, settings={"batch_size": 32})
+    assert done.epochs[0].step == count // 32
+
+
+def test_a_loader_of_a_stream_is_read_once(model: nn.Module, student: nn.Module) -> None:
+    class Stream(IterableDataset[Tensor]):
+        def __iter__(self) -> Iterator[Tensor]:
+            return iter(inputs(64))
+
+    assert recover(student, model, DataLoader(Stream(), 16), epochs=2).epochs[-1].step == 8
+
+
+def test_half_precision_is_refused(model: nn.Module, student: nn.Module) -> None:
+    with pytest.raises(ValueError, match=r"too coarse to be trained: recover student.float\(\)"):
+        recover(student.half(), model.half(), inputs(64).half(), epochs=1)
 
 
 @pytest.mark.parametrize(

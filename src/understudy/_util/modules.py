@@ -30,3 +30,14 @@ def become_(old: nn.Module, new: nn.Module) -> None:
     """Turn one module into another where it stands: whoever holds it holds the new one, plain lists too."""
     old.__class__ = new.__class__
     old.__dict__ = new.__dict__
+
+
+def take_modes_(network: nn.Module, like: nn.Module) -> nn.Module:
+    """Every part in training or in evaluation as the one of its path in `like`, else as all of `like`."""
+    modes = {path: part.training for path, part in like.named_modules()}
+    network.train(like.training)
+    for path, part in network.named_modules():
+        mode = modes.get(path)
+        if mode is not None and part.training != mode:
+            part.train(mode)
+    return network

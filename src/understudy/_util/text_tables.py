@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 _UNBOUNDED = 100_000  # columns of a pipe, which has no edge to wrap at
+_NARROW = 8  # columns in which a text can still be read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Table:
     """Named columns, those of numbers marked by a leading `>`, and rows of text.
 
     Where there is too little room the `yielding` columns leave, in their order; a `note` is then written
-    below the table. The first column is never broken.
+    below the table. The first column is never broken and no number is cut: where there is still too little,
+    columns of numbers leave from the right, and their names are told.
     """
 
     columns: tuple[str, ...]
@@ -39,7 +41,14 @@ class Table:
         gone: tuple[str, ...] = ()
         while self._width(gone) > options.max_width and len(gone) < len(self.yielding):
             gone = self.yielding[: len(gone) + 1]
+        numbers = [self._names[number] for number in self._kept(gone)[1:] if self._is_number(number)]
+        cut: list[str] = []
+        while numbers and self._width((*gone, *cut), wrapped=True) > options.max_width:
+            cut.insert(0, numbers.pop())
+        gone = (*gone, *cut)
         yield self._rich(gone)
+        if cut:
+            yield f"  no room for: {_escaped(', '.join(cut))}"
         notes = [name for name in gone if name == "note"]
         for row in self.rows if notes else ():
             note = row[self._names.index("note")]
@@ -65,28 +74,36 @@ class Table:
     def _kept(self, gone: Sequence[str]) -> list[int]:
         return [number for number, name in enumerate(self._names) if name not in gone]
 
-    def _width(self, gone: Sequence[str]) -> int:
-        """Columns of a terminal that the table takes if nothing is wrapped."""
+    def _is_number(self, number: int) -> bool:
+        return self.columns[number].startswith(">")
+
+    def _width(self, gone: Sequence[str], *, wrapped: bool = False) -> int:
+        """Columns of a terminal that the table takes, with texts that are `wrapped` or as they are."""
+        kept = self._kept(gone)
+        widths = {number: self._widest(number) for number in kept}
+        for number in kept[1:] if wrapped else ():
+            if not self._is_number(number):
+                widths[number] = min(widths[number], _NARROW)
+        return sum(3 + width for width in widths.values()) + 1
+
+    def _widest(self, number: int) -> int:
         from rich.cells import cell_len
 
-        table = [self._names, *self.rows]
-        return sum(3 + max(cell_len(row[number]) for row in table) for number in self._kept(gone)) + 1
+        return max(cell_len(row[number]) for row in [self._names, *self.rows])
 
     def _rich(self, gone: Sequence[str]) -> RichTable:
         from rich import box
-        from rich.cells import cell_len
         from rich.table import Table as RichTable
 
         made = RichTable(title=_escaped(self.title) or None, box=box.SIMPLE_HEAD, title_justify="left")
         kept = self._kept(gone)
         for number in kept:
-            right = self.columns[number].startswith(">")
-            widest = max(cell_len(row[number]) for row in [self._names, *self.rows])
+            right = self._is_number(number)
             made.add_column(
                 self._names[number],
                 justify="right" if right else "left",
                 no_wrap=right or number == 0,
-                min_width=widest if number == 0 else None,
+                min_width=self._widest(number) if right or number == 0 else None,
                 overflow="fold",
             )
         for row in self.rows:

@@ -21,7 +21,7 @@ NETWORKS: dict[str, tuple[int | None, float | None]] = {  # parameters of the st
 }
 FAMILIES = ("low_rank", "shuffle", "tensor_train", "tucker", "hashed")
 INSIDE = ("low_rank:inside", "shuffle:inside")  # of a network with convolutions
-_WITHOUT_KERNELS = ("vit", "minilm")
+SHAPES = ("vit", "minilm")  # networks of shapes alone, without kernels
 _LAYER_SHARE = 0.1  # of a dense layer's parameters
 
 
@@ -58,7 +58,7 @@ def network_cells(
     if params is None and ratio is None:
         params, ratio = NETWORKS.get(network, (None, 0.3))
     if transforms is None:
-        transforms = FAMILIES if network in _WITHOUT_KERNELS else (*FAMILIES, *INSIDE)
+        transforms = FAMILIES if network in SHAPES else (*FAMILIES, *INSIDE)
     return [
         Cell(network, None, batch, runtime, mode, tuple(transforms), params, ratio)
         for mode in modes

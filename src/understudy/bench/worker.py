@@ -22,8 +22,9 @@ from understudy._util.layouts import lay_channels_last_
 from understudy._util.records import from_plain, to_plain
 from understudy._util.timing import Timing, time_in_turns
 from understudy.counting.trace import Example
+from understudy.deploy.export import output_error
 from understudy.deploy.formats import write, written
-from understudy.deploy.graph import as_call, capture, ready
+from understudy.deploy.graph import ExportError, as_call, capture, outputs, ready
 from understudy.deploy.runtimes import SUFFIXES, Format, needed, opened
 from understudy.students.file import file_size
 
@@ -33,6 +34,7 @@ from .subjects import Subject, subjects_of, training_step
 _ROUNDS = 200
 _COPIED = 1 << 25  # floats: more than caches hold
 _SQUARE = 1536
+_MOST_ERROR = 2e-2  # of the largest output: what is further off is another network
 
 
 def measure(cell: Cell, seconds: float) -> Done:
@@ -116,8 +118,12 @@ def _prepared(
     kind: Format = "onnx" if cell.runtime == "onnx" else "openvino"
     needed(kind)
     file = path.with_suffix(SUFFIXES[kind])
-    write(capture(ready(subject.module), example), file, kind, type(subject.module).__name__)
+    network = ready(subject.module)
+    write(capture(network, example), file, kind, type(network).__name__)
     runner = opened(file, kind)
+    error = output_error(runner(example), outputs(network, example))
+    if not error <= _MOST_ERROR:
+        raise ExportError(f"{kind} gives something else than PyTorch: {error:.1e} of the largest output")
     return lambda: runner(example), sum(each.stat().st_size for each in written(file, kind))
 
 

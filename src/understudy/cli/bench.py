@@ -18,6 +18,7 @@ from understudy.bench.suite import (
     BATCHES,
     FAMILIES,
     RUNTIMES,
+    SHAPES,
     WIDTHS,
     layer_cells,
     network_cells,
@@ -25,6 +26,7 @@ from understudy.bench.suite import (
     whole_suite,
 )
 from understudy.bench.tables import sections, table
+from understudy.networks.models import create_model
 from understudy.transforms import get_transform
 
 from .common import app, show
@@ -117,6 +119,8 @@ def bench(
             raise ValueError("a way is of a network's convolutions: for --layers give the transform alone")
         cells = layer_cells(names or FAMILIES, widths or WIDTHS, batch or BATCHES, runtimes, modes)
     elif network is not None:
+        if network not in SHAPES:
+            create_model(network)  # what cannot be made is told before anything is timed
         cells = network_cells(
             network,
             names,

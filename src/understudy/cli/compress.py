@@ -24,7 +24,7 @@ from understudy.networks.models import example_input
 from understudy.networks.trained import normalisation, trained_model
 from understudy.planning.budget import Budget
 from understudy.report import write_compression
-from understudy.report.read.compression_tables import student_table
+from understudy.report.read.compression_tables import least_telling, student_table
 from understudy.train.recover import SETTINGS
 from understudy.train.settings import REQUEST_KEYS
 from understudy.transforms import get_transform
@@ -276,7 +276,8 @@ def _material(
 def _tell(result: Compressed, out: Path) -> None:
     """The numbers, and where they are."""
     made = student_table(result)
-    show(table(made.columns, [[entry.text for entry in row] for row in made.rows], title=result.network))
+    rows = [[entry.text for entry in row] for row in made.rows]
+    show(table(made.columns, rows, title=result.network, yielding=least_telling(result)))
     looked = result.calibration
     for paths, what in (
         (looked.idle, "never ran on the data: fitted plainly"),

@@ -14,9 +14,11 @@ from torch import nn
 
 from understudy import data as datasets
 from understudy._util.factories import check_trust
+from understudy.compressions import FILE, Compressed
 from understudy.counting.trace import Example
 from understudy.deploy.export import export as write_file
 from understudy.deploy.graph import rebatched
+from understudy.experiments.unfinished import STUDENT
 from understudy.networks.models import create_model, example_input
 from understudy.students.file import is_saved, load
 from understudy.students.weights import load_weights
@@ -30,6 +32,7 @@ from .planning import Input
 from .training import DataFolder, Download, Trust
 
 _CALIBRATION = (8, 64)  # batches and their size
+_UNCALIBRATED = "--int8 needs data to calibrate by: export a run, or call us.export(…, int8=batches)"
 
 
 class FormatChoice(str, Enum):
@@ -49,7 +52,9 @@ class PrecisionChoice(str, Enum):
 
 @app.command()
 def export(
-    target: Annotated[Path, typer.Argument(help="A finished run, or a file of weights.")],
+    target: Annotated[
+        Path, typer.Argument(help="A finished run, a folder that compress wrote, or a file of weights.")
+    ],
     out: Annotated[Path, typer.Option(help="The file to write, such as student.onnx.", show_default=False)],
     format: Annotated[
         FormatChoice | None,
@@ -78,17 +83,20 @@ def export(
     batches: Sequence[Example] | None = None
     if target.is_dir():
         if network is not None:
-            raise ValueError("--network is for a file of weights; a run has its own")
-        student, original, example = _of_run(target, data, trust=trust)
-        if int8:
-            batches = _calibration(target, data, download=download)
+            raise ValueError("--network is for a file of weights; a folder names its own")
+        if (target / FILE).is_file() or (target.parent / FILE).is_file():
+            if int8:
+                raise ValueError(_UNCALIBRATED)
+            student, original, example = _of_compression(target, input, trust=trust)
+        else:
+            student, original, example = _of_run(target, data, trust=trust)
+            if int8:
+                batches = _calibration(target, data, download=download)
     else:
         if network is None:
             raise ValueError(f"{target} is no run: say which network it is for (--network wrn_28_10)")
         if int8:
-            raise ValueError(
-                "--int8 needs data to calibrate by: export a run, or call us.export(…, int8=batches)"
-            )
+            raise ValueError(_UNCALIBRATED)
         student, original = _of_file(target, network)
         example = example_input(network, original, None if input is None else sizes(input))
     done = write_file(
@@ -110,6 +118,22 @@ def _of_run(folder: Path, data: Path | None, *, trust: bool) -> tuple[nn.Module,
     classes, shape = datasets.facts(recipe.data, data)
     student = load_trained(folder, recipe, classes, trust=trust)
     return student, dense_network(recipe, classes, training=False), torch.zeros(1, *shape)
+
+
+def _of_compression(folder: Path, input: str | None, *, trust: bool) -> tuple[nn.Module, nn.Module, Example]:
+    """A student that `compress` wrote: the one of a folder, or the one in whose own folder we are."""
+    top = folder if (folder / FILE).is_file() else folder.parent
+    result = Compressed.load(top)
+    own = [one for one in result.students if top / one.folder == folder]
+    if not own:
+        names = ", ".join(str(top / one.folder) for one in result.students)
+        raise ValueError(f"{folder} holds several students: give the folder of one, {names}")
+    check_trust(folder, {"network": result.network}, trust=trust)
+    dense = create_model(result.network, **result.options)
+    shape = None if input is None else sizes(input)
+    if shape is None and result.input_shape is not None:
+        shape = result.input_shape[1:]
+    return load(folder / STUDENT, dense), dense, example_input(result.network, dense, shape)
 
 
 def _of_file(path: Path, name: str) -> tuple[nn.Module, nn.Module]:

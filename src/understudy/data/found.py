@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
@@ -22,19 +23,21 @@ from . import load, names
 from .augment import Augment
 from .cifar import CIFAR10, CIFAR100, find_layout, load_cifar
 from .imagenet import MEAN, STD, SUFFIXES, Files, ImageFolders, class_names, load_imagenet, scan
-from .images import DataError, DataSet
+from .images import DataError, DataSet, Images
 from .sampler import Loader
 
 _HELD_BACK = 8  # every so-manieth sample or batch is for the test, where the data have no test part
 _BATCH = 64
+_MOST_JUDGED = 1024  # samples
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Inputs of a training part as they are, the same to train on, and inputs to test on.
+    """Inputs of a training part as they are, most of them to train on, and inputs to test on.
 
-    `inputs` and `test` can be iterated over again and again; they give what a network takes, in batches, with
-    labels or without. `classes` are what these mean, in their order, where anybody says so.
+    By the rest, `judged`, a training is judged. All but `training` can be iterated over again and again; they
+    give what a network takes, in batches, with labels or without. `classes` are what these mean, in their
+    order, where anybody says so.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Found:
     classes: tuple[str, ...]
     inputs: Iterable[Any]
     training: Loader | Iterable[Any]
+    judged: Iterable[Any]
     test: Iterable[Any]
     mean: tuple[float, ...] = ()  # of images, by which they are normalised
     std: tuple[float, ...] = ()
@@ -143,20 +147,44 @@ def _of_data_set(data: DataSet, seed: int, batch_size: int, augment: Augment, wo
         augment = replace(augment, resized_crop=bool(augment.padding), padding=0, cutout=0)
     else:  # a crop of small images moves by fewer pixels
         augment = replace(augment, padding=min(augment.padding, min(data.image_shape[1:]) // 8))
-    most = min(batch_size, data.train_size)
     plain = data.train_batches(min(_BATCH, data.train_size), seed=seed, workers=workers)
-    training = data.train_batches(most, seed=seed, augment=augment, workers=workers)
-    test = data.test_batches(500 if min(data.image_shape[1:]) <= 64 else 100, workers=workers)
+    trained, judged = _apart(data)
+    most = min(batch_size, trained.train_size)
+    training = trained.train_batches(most, seed=seed, augment=augment, workers=workers)
+    size = 500 if min(data.image_shape[1:]) <= 64 else 100
+    test = data.test_batches(size, workers=workers)
     return Found(
         data.name,
         bool(data.classes),
         data.classes,
         _Epoch(plain),
         training,
+        _Epoch(plain if judged is None else judged.test_batches(size, workers=workers)),
         _Epoch(test),
         data.mean,
         data.std,
     )
+
+
+def _apart(data: DataSet) -> tuple[DataSet, DataSet | None]:
+    """Without some of its training images, and these as the test part; few images do both."""
+    count = data.train_size
+    judged = np.arange(count) % max(_HELD_BACK, -(-count // _MOST_JUDGED)) == _HELD_BACK - 1
+    if judged.sum() < 2:
+        return data, None
+    if isinstance(data, ImageFolders):
+        trained, rest = (_chosen(data.train, np.flatnonzero(part)) for part in (~judged, judged))
+        return replace(data, train=trained), replace(data, test=rest)
+    if isinstance(data, Images):
+        (images, labels), (others, known) = (
+            (data.train_images[part], data.train_labels[part])
+            for part in (torch.from_numpy(~judged), torch.from_numpy(judged))
+        )
+        return (
+            replace(data, train_images=images, train_labels=labels),
+            replace(data, test_images=others, test_labels=known),
+        )
+    return data, None  # of another kind, which may not be cut
 
 
 @dataclass(frozen=True)
@@ -202,5 +230,14 @@ def _of_batches(name: str, made: Any) -> Found:
             f"{name} gave {count} batch{'es' * (count != 1)}: one at least to test on is needed too"
         )
     tested = max(1, count // _HELD_BACK)
-    part = _Part(made, 0, count - tested)
-    return Found(name, True, (), part, part, _Part(made, count - tested, count))
+    seen = count - tested
+    judged = max(1, seen // _HELD_BACK) if seen > 1 else 0  # a lone batch does both
+    return Found(
+        name,
+        True,
+        (),
+        inputs=_Part(made, 0, seen),
+        training=_Part(made, 0, seen - judged),
+        judged=_Part(made, seen - judged if judged else 0, seen),
+        test=_Part(made, seen, count),
+    )

@@ -195,7 +195,7 @@ def _transform(data: ImageFolders, augment: Augment) -> Transform:
 def _vision(module: str) -> Any:
     try:
         return importlib.import_module(f"torchvision.{module}")
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # a wheel that does not fit its torch raises the latter
         raise ImportError(
             f"images in folders need torchvision, which cannot be imported ({error}); "
             "pip install 'understudy[vision]' brings it"

@@ -144,7 +144,7 @@ def export(
         made = Path(folder) / path.name
         write(capture(network, given, half=dtype == "float16"), made, kind, type(network).__name__)
         runner = _checked(opened(made, kind), kind, network)
-        error = max(_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True))
+        error = max(output_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True))
         if not error <= _ALLOWED[dtype]:
             raise ExportError(
                 f"{type(network).__name__} as {kind} is {error:.1e} of its largest output off PyTorch's, "
@@ -154,7 +154,9 @@ def export(
         if int8 is not None:
             quantise_(made, int8)
             runner, float_error = _checked(opened(made, kind), kind, network), error
-            error = max(_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True))
+            error = max(
+                output_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True)
+            )
             agreement = _agreement(runner, network, int8)
         calls = {"student": lambda: runner(given)}
         original_bytes = None
@@ -222,7 +224,7 @@ def _size(example: Example) -> int:
     return next(len(part) for part in parts if isinstance(part, Tensor))
 
 
-def _error(got: list[Tensor], wanted: list[Tensor]) -> float:
+def output_error(got: list[Tensor], wanted: list[Tensor]) -> float:
     """The largest difference, as a share of the largest output; infinite where outputs are missing."""
     if [tuple(one.shape) for one in got] != [tuple(one.shape) for one in wanted]:
         return float("inf")

@@ -90,9 +90,11 @@ def speed(models: nn.Module | Mapping[str, nn.Module], example: Example, *, seco
 
 
 def forward_pass(network: nn.Module, example: Example) -> Callable[[], object]:
-    """A forward pass, tried once."""
+    """A forward pass, tried once; on a copy of the example, which a network may write to."""
     device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
-    given: Example = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), as_inputs(example))
+    given: Example = tree_map_only(
+        torch.Tensor, lambda tensor: tensor.to(device, copy=True), as_inputs(example)
+    )
     outputs(network, given)
     args, kwargs = as_call(given)
 

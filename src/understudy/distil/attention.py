@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from understudy._util.guard import the_amount, the_network
 from understudy.counting.trace import Example, trace
+from understudy.fitting.inputs import first_tensor
 
-from .frozen import call, first_tensor, frozen
+from .frozen import call, frozen
 
 if TYPE_CHECKING:
     from typing_extensions import Self

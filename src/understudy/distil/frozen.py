@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from understudy.counting.trace import Example
 
@@ -27,22 +28,11 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 
 def call(model: nn.Module, batch: Example) -> Any:
-    """The model on a batch: a mapping by names, a tuple or list in order, anything else as it is."""
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
+    """The model on a copy of a batch: a mapping by names, a tuple or list in order, else as it is.
 
-
-def first_tensor(output: Any, what: str) -> Tensor:
-    """The output, or the first tensor of a tuple, a list or a mapping, such as what transformers give."""
-    if isinstance(output, Tensor):
-        return output
-    parts: Any = ()
-    if isinstance(output, Mapping):
-        parts = output.values()
-    elif isinstance(output, tuple | list):
-        parts = output
-    for part in parts:
-        if isinstance(part, Tensor):
-            return part
-    raise ValueError(f"{what} gave a {type(output).__name__} without a tensor at its first level")
+    A model may write to its inputs, which others are still to see.
+    """
+    copied = tree_map_only(Tensor, torch.clone, dict(batch) if isinstance(batch, Mapping) else batch)
+    if isinstance(copied, dict):
+        return model(**copied)
+    return model(*copied) if isinstance(copied, tuple | list) else model(copied)

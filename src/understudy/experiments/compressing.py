@@ -178,7 +178,9 @@ def _recovered(
     )
     seconds = sum(epoch.seconds for epoch in fitted.epochs) or time.monotonic() - started
     rate = settings.learning_rate
-    again = curve.recovered(made, fitted.network, epochs=teaching.epochs, rate=rate, seconds=seconds)
+    again = curve.recovered(
+        made, fitted.network, found.judged, epochs=teaching.epochs, rate=rate, seconds=seconds
+    )
     place.keep(again)
     return again
 

@@ -47,6 +47,9 @@ class Yardstick:
             raise DataError("there is nothing to test on: no batch came")
         first = self.wanted[0]
         self.is_classifier = first.dim() == 2 and first.shape[1] > 1 and not _are_directions(first)
+        # One number a sample has no direction: all samples together, about their mean, do.
+        numbers = [wanted.flatten() for wanted in self.wanted if wanted.numel() == len(wanted)]
+        self.mean = torch.cat(numbers).double().mean() if len(numbers) == len(self.wanted) else None
         self.has_labels = labels and self.is_classifier and classes in (None, first.shape[1])
         self.quality = self.of(original)
 
@@ -59,16 +62,25 @@ class Yardstick:
         """How a network answers; it is left in evaluation mode."""
         count = labelled = right = five = same = 0
         cosines = 0.0
+        products = torch.zeros(3, dtype=torch.float64)
         for batch, wanted in zip(self.batches, self.wanted, strict=True):
             given = wanted if model is self.original else self._outputs(model, batch)
             count += batch.size
-            cosines += float(F.cosine_similarity(given.flatten(1).double(), wanted.flatten(1).double()).sum())
+            mine, theirs = (one.reshape(len(one), -1).double() for one in (given, wanted))
+            if self.mean is None:
+                cosines += float(F.cosine_similarity(mine, theirs).sum())
+            else:
+                mine, theirs = mine - self.mean, theirs - self.mean
+                products += torch.stack([(mine * theirs).sum(), mine.square().sum(), theirs.square().sum()])
             if self.is_classifier:
                 same += int((given.argmax(1) == wanted.argmax(1)).sum())
             if self.has_labels and batch.labels is not None:
                 hits = given.topk(min(5, given.shape[1])).indices == batch.labels.cpu()[:, None]
                 right, five = right + int(hits[:, 0].sum()), five + int(hits.sum())
                 labelled += batch.size
+        if self.mean is not None:
+            across, own, wanted_own = products.tolist()
+            cosines = count * across / math.sqrt(own * wanted_own) if own * wanted_own else float(count)
         is_whole = labelled == count
         return Quality(
             samples=count,

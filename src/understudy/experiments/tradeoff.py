@@ -173,11 +173,23 @@ class Tradeoff:
                     continue
                 yield made
 
-    def recovered(self, made: Made, network: nn.Module, *, epochs: int, rate: float, seconds: float) -> Made:
-        """The same student after training, measured again; or from before, where that was no gain."""
-        _, deciding = held_back(self.batches)
-        judged = Attempts(self.model, deciding, self.settings["output_of"])
-        before, after = judged.error_of(made.network), judged.error_of(network)
+    def recovered(
+        self,
+        made: Made,
+        network: nn.Module,
+        judged: Iterable[Any],
+        *,
+        epochs: int,
+        rate: float,
+        seconds: float,
+    ) -> Made:
+        """The same student after training, measured again; or from before, where that was no gain.
+
+        It is `judged` by inputs that it was not trained on.
+        """
+        decided_on = read_batches(judged, self.settings["samples"])
+        attempts = Attempts(self.model, decided_on, self.settings["output_of"])
+        before, after = attempts.error_of(made.network), attempts.error_of(network)
         recovery = Recovery(
             epochs, rate, round(seconds, 2), self.yardstick.of(merge(network)), after < before
         )

@@ -33,6 +33,16 @@ class Corrected:
     factors: Mapping[str, float] = dataclasses.field(default_factory=dict)
     told: dict[tuple[str, str, Way], dict[int, float]] = dataclasses.field(default_factory=dict)
 
+    @property
+    def paths(self) -> Sequence[str]:
+        """As before."""
+        return self.worth.paths
+
+    @property
+    def unreached(self) -> Sequence[str]:
+        """As before."""
+        return self.worth.unreached
+
     def losses(
         self,
         path: str,

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from understudy._util.guard import the_network
@@ -175,9 +176,9 @@ def _output_gradients(
         if count >= GRADIENT_SAMPLES:
             break
         outputs.clear()
-        with torch.enable_grad(), watching(layers, keep):
+        with torch.enable_grad(), _GradientsStayOn(), watching(layers, keep):
             z = run(model, batch, output_of)
-        if not z.requires_grad:  # the network itself switches gradients off
+        if not z.requires_grad:  # the network runs in inference mode, or lets go of what it computed
             return {}
         signs = torch.randint(0, 2, z.shape, generator=generator).to(z) * 2 - 1
         kept = [y for ys in outputs.values() for y in ys]
@@ -193,6 +194,17 @@ def _output_gradients(
         if not bool(gram.isfinite().all()):
             raise DataError(f"the gradients at the output of {path!r} hold NaN or infinity on these data")
     return {path: gram / count for path, gram in found.items()}
+
+
+class _GradientsStayOn(TorchFunctionMode):
+    """Networks whose frozen part runs in `torch.no_grad()`: that part, too, is worth something."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch._C._set_grad_enabled:
+            return None
+        return func(*args, **(kwargs or {}))
 
 
 def run(model: nn.Module, batch: Batch, output_of: OutputOf | None = None) -> Tensor:

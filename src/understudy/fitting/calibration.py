@@ -87,6 +87,20 @@ class Calibration(Shown):
         default_factory=dict, compare=False
     )  # losses that were asked for before
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All sites, those that never ran last."""
+        return (*self.layers, *self.idle)
+
+    @property
+    def unreached(self) -> tuple[str, ...]:
+        """Sites at whose outputs no gradient of the network's output came."""
+        return tuple(
+            path
+            for path, seen in self.layers.items()
+            if seen.gradient is not None and not bool(seen.gradient.any())
+        )
+
     def __repr__(self) -> str:
         return f"<Calibration: {len(self.layers)} layers of {self.model}, {self.samples:,} samples>"
 

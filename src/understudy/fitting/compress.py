@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy._util.guard import the_network
+from understudy._util.modules import take_modes_
 from understudy.counting.trace import trace
 from understudy.layers import check_plain
 from understudy.layers.opening import close_, opened
@@ -122,7 +123,8 @@ def compression(
     """
     check_plain(the_network(model, copied=True, run=True))
     assigned(transform)  # tells of a wrong one before anything else is asked for
-    budget = Budget.of(params=params, mult_adds=mult_adds, bytes=bytes, ratio=ratio)
+    asked = {"params": params, "mult_adds": mult_adds, "bytes": bytes, "ratio": ratio}
+    budget = Budget.of(**asked, legal=list(asked))  # type: ignore[arg-type]
     batches = read_batches(data, samples)
     fitted_on, decided_on = held_back(batches)
     closed = copy.deepcopy(model).eval()
@@ -193,13 +195,7 @@ def compression(
 
 def _as_before(student: nn.Module, model: nn.Module) -> nn.Module:
     """The student with its layers closed again and every module in the mode of the original's."""
-    modes = {path: module.training for path, module in model.named_modules()}
-    student = close_(student, model).train(model.training)
-    for path, module in student.named_modules():
-        mode = modes.get(path)
-        if mode is not None and module.training != mode:
-            module.train(mode)
-    return student
+    return take_modes_(close_(student, model), model)
 
 
 def _within_memory(batches: list[Batch], model: nn.Module) -> list[Batch]:

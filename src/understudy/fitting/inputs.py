@@ -37,8 +37,7 @@ class Batch:
 
         An output for each token is 0 where the mask says that a token only fills up the batch.
         """
-        returned = self.forward(model)
-        taken = output_of(returned) if output_of is not None else first_tensor(returned)
+        taken = output_that_matters(self.forward(model), output_of)
         mask = self.mask
         if mask is None or taken.dim() < 3 or taken.shape[:2] != mask.shape:
             return taken
@@ -51,18 +50,30 @@ class Batch:
         return mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
 
     def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
-        moved = tree_map_only(Tensor, lambda tensor: tensor.to(device), self.inputs)
+        """A copy on a device: a network may write to its inputs."""
+        moved = tree_map_only(Tensor, lambda tensor: tensor.to(device, copy=True), self.inputs)
         return dataclasses.replace(self, inputs=moved)
 
 
-def first_tensor(returned: Any) -> Tensor:
-    """The first tensor of floating numbers that a network returns: its logits, or its last hidden states."""
+def output_that_matters(
+    returned: Any, output_of: OutputOf | None = None, what: str = "the network"
+) -> Tensor:
+    """What `output_of` takes of what a network returned, by default the first tensor of numbers."""
+    if output_of is not None:
+        return output_of(returned)
+    try:
+        return first_tensor(returned, what)
+    except DataError as error:
+        raise DataError(f"{error}; a function given as output_of takes the one that matters") from None
+
+
+def first_tensor(returned: Any, what: str) -> Tensor:
+    """The first tensor of floating numbers of what was returned: logits, hidden states, but no lone loss."""
     leaves = tree_leaves(dict(returned) if isinstance(returned, Mapping) else returned)
     for leaf in leaves:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim():
             return leaf
-    raise DataError(f"the network returned a {type(returned).__name__} without a tensor of numbers in it")
+    raise DataError(f"{what} gave a {type(returned).__name__} without a tensor of numbers in it")
 
 
 def read_batches(data: Iterable[Any] | Tensor, samples: int) -> list[Batch]:

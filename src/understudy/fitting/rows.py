@@ -23,7 +23,7 @@ def input_rows(layer: DenseMap, x: Tensor, positions: Tensor | None) -> Tensor:
     """What the weight, as a matrix out × in·taps, is multiplied with: (samples, positions, in·taps)."""
     geometry = layer.geometry
     if geometry is None:
-        x = x.reshape(x.shape[0], -1, x.shape[-1])
+        x = _as_sequences(x)
         return x if positions is None else x[:, positions]
     sizes = geometry.output_size(x)
     flat = torch.arange(math.prod(sizes), device=x.device) if positions is None else positions
@@ -39,8 +39,14 @@ def input_rows(layer: DenseMap, x: Tensor, positions: Tensor | None) -> Tensor:
 
 def output_rows(layer: DenseMap, y: Tensor, positions: Tensor | None) -> Tensor:
     """A tensor shaped like the layer's output, aligned with `input_rows`: (samples, positions, out)."""
-    rows = y.reshape(y.shape[0], -1, y.shape[-1]) if layer.geometry is None else y.flatten(2).mT
+    rows = _as_sequences(y) if layer.geometry is None else y.flatten(2).mT
     return rows if positions is None else rows[:, positions]
+
+
+def _as_sequences(vectors: Tensor) -> Tensor:
+    """(samples, …, features) → (samples, positions, features); a lone vector is one sample."""
+    vectors = vectors if vectors.dim() > 1 else vectors.unsqueeze(0)
+    return vectors.reshape(vectors.shape[0], -1, vectors.shape[-1])
 
 
 def _unravel(flat: Tensor, sizes: list[int]) -> list[Tensor]:

@@ -97,7 +97,7 @@ def example_input(name: str, model: nn.Module, shape: tuple[int, ...] | None = N
     if shape is None and source == "torchvision":
         shape = (3, 299, 299) if rest.startswith("inception") else (3, 224, 224)
     if shape is None:
-        raise ValueError(f"the input shape of {name!r} is not known: give one, such as 3,224,224")
+        raise ValueError(f"the input shape of {name!r} is not known: give one, such as --input 3,224,224")
     return torch.zeros(1, *shape, device="meta")
 
 

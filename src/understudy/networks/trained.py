@@ -23,7 +23,7 @@ def trained_model(name: str, weights: str | Path | None = None, *, classes: int 
     """
     if weights is None:
         if nets.is_builtin(name):
-            raise ValueError(f"{name} comes without weights: give a file of them")
+            raise ValueError(f"{name} comes without weights: give a file of them (--weights FILE)")
         return published_model(name).eval()
     network = create_model(name, **{"classes": classes} if classes and nets.is_builtin(name) else {})
     if not Path(weights).is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from understudy._util.quantities import format_count, parse_count, parse_share
@@ -67,8 +68,9 @@ class Budget:
         scale: float | str | None = None,
         knob: int | str | None = None,
         latency: float | str | None = None,
+        legal: Sequence[str] | None = None,
     ) -> Budget:
-        """The one of these that is given; a ValueError if it is none or several."""
+        """The one of these that is given; a ValueError, which names the `legal` ones, if none or several."""
         given = {
             "params": params,
             "mult_adds": mult_adds,
@@ -81,7 +83,7 @@ class Budget:
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             got = " and ".join(named) or "none"
-            *others, last = given
+            *others, last = legal or given
             raise ValueError(f"give exactly one of {', '.join(others)} and {last}; got {got}")
         metric, amount = named[0], given[named[0]]
         if metric == "latency" and isinstance(amount, str):

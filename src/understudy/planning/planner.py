@@ -111,6 +111,11 @@ def plan(
     ):
         raise ValueError("a request says everything: give it alone, or what it is made of")
     survey = _survey(model, example, request, include if callable(include) else None, meta=meta)
+    if calibration is not None and example is None and include is None and exclude is None:
+        # It has seen in which order layers run, and so which is the last one.
+        known = set(calibration.paths)
+        if {site.path for site in survey.chosen} - known:
+            survey = _survey(model, None, request, lambda site: site.path in known, meta=meta)
     whole = dataclasses.replace(request, include=survey.include, exclude=survey.exclude)
     if calibration is not None:
         if not isinstance(model, nn.Module):

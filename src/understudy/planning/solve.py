@@ -168,6 +168,12 @@ class Planner:
         knobs = {path: one.knob for path, one in picked.items()}
         chosen = [pricing.ladder(metric, published=False) for pricing in pricings.values()]
         remarks = ["spent where the network's outputs lose least"]
+        unreached = [path for path in knowledge.worth.unreached if path in picked]
+        if unreached:
+            remarks.append(
+                f"no gradient of the output came to {', '.join(unreached)}: what they lose counts for "
+                "nothing; a function given as output_of takes another output, or several as one"
+            )
         if cut:
             remarks.append(f"large layers, tried with the families of a closed form alone: {cut}")
         return self.assemble(pricings, knobs, dense_notes(pricings, chosen, knobs, "it loses most"), remarks)
@@ -191,7 +197,10 @@ class Planner:
         if len(ways) > 1 and way == "unfolded":
             low, high = reach["separable"]
             side = f"at most {high:,}" if budget > high else f"at least {low:,}"
-            remarks.append(f"convolutions unfolded: made separable the network has {side} {UNITS[metric]}")
+            remarks.append(
+                f"convolutions keep their kernels whole (unfolded): separable ones would have {side} "
+                f"{UNITS[metric]}"
+            )
         if budget > reach[way][1] and budget < whole:
             remarks.append("some layers stay dense: structure alone does not use the whole budget")
         if budget >= whole:

@@ -22,6 +22,14 @@ _WORK = 2 * 10**9  # of one trial, out · in · (in + out), summed over all laye
 class Worth(Protocol):
     """Knows what a network's layers see, and so what an error of theirs is worth."""
 
+    @property
+    def paths(self) -> Sequence[str]:
+        """The layers that it knows."""
+
+    @property
+    def unreached(self) -> Sequence[str]:
+        """Those of them on which the output that is kept does not depend, so far as gradients tell."""
+
     def losses(
         self,
         path: str,

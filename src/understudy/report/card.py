@@ -17,13 +17,14 @@ def card(result: Compressed) -> str:
         f"# {escape_markdown(result.network)}, compressed",
         _what(result, best),
         "## How to load it",
-        "In this folder, with `pip install understudy`:",
+        _where(result),
         _fenced(loading_code(result, best)),
         _inputs(result),
         "## Numbers",
-        f"On {best.quality.samples:,} test inputs of {escape_markdown(result.data)}. Mult-adds and latency "
-        f"are of one input; latency is the best of turns with the original, and in its own, on "
-        f"{best.latency.threads} thread{'s' if best.latency.threads > 1 else ''}.",
+        f"On {best.quality.samples:,} test inputs of {escape_markdown(result.data)}: agreement is how often "
+        "the largest output is the original's, cosine how far the outputs point the same way. Mult-adds and "
+        f"latency are of one input, timed in turns with the original on {best.latency.threads} "
+        f"thread{'s' if best.latency.threads > 1 else ''}.",
         markdown(student_table(result)),
         "## How it was made",
         _made(result, best),
@@ -59,6 +60,14 @@ def loading_code(result: Compressed, student: Student) -> str:
     if result.input_shape is not None:
         code = ["import torch", *code, f"outputs = student(torch.zeros({result.input_shape!r}))"]
     return "\n".join(code)
+
+
+def _where(result: Compressed) -> str:
+    """What must be there for the code to run."""
+    module, _, made_by = result.network.partition(":")
+    own = made_by and module not in ("timm", "torchvision", "transformers")
+    needed = f", and `{escape_markdown(module)}` with the network's code can be imported" if own else ""
+    return f"In this folder, where understudy {result.understudy} is installed{needed}:"
 
 
 def _fenced(code: str) -> str:

@@ -30,9 +30,9 @@ def load_weights(
 
     Keys are first rewritten by `mapping` (old prefix → new prefix). If they are then the model's own, they
     are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same
-    shapes inside correspond, and among alike ones the first to the first, in natural order. Where that leaves
-    something over, but all tensors fit one after the other, by shape and last name, they are paired so, with
-    a warning. Anything left over on either side is an error, and the model is then unchanged.
+    shapes inside correspond, and among alike ones the first to the first, in natural order. Where all tensors
+    fit one after the other as they are stored, by shape and last name, and that is another pairing, they are
+    paired so, with a warning. Anything left over on either side is an error, and the model is then unchanged.
 
     >>> from torch import nn
     >>> weights = {"first.weight": torch.ones(2, 3), "first.bias": torch.ones(2)}
@@ -49,8 +49,9 @@ def load_weights(
         shapes = {key: tuple(state[original].shape) for key, original in renamed.items()}
         targets = {key: tuple(tensor.shape) for key, tensor in wanted.items()}
         found = _match(_tree(shapes), _tree(targets), shapes, targets)
-        if len(found) < max(len(shapes), len(targets)) and _fits_in_order(shapes, targets):
-            found = dict(zip(shapes, targets, strict=True))
+        in_order = dict(zip(shapes, targets, strict=False))
+        if found != in_order and _fits_in_order(shapes, targets):
+            found = in_order
             warnings.warn(
                 f"the names of the weights are not those of {type(model).__name__}: all {len(found)} tensors "
                 "were paired in the order in which they are stored, in which every shape fits",

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from understudy._util.factories import check_trust
-from understudy.distil.frozen import call, first_tensor, frozen
+from understudy.distil.frozen import call, frozen
+from understudy.fitting.inputs import OutputOf, output_that_matters
 from understudy.students.cost import Cost, cost
 
 from .figures import Errors
@@ -33,8 +34,12 @@ def evaluate(
     settings: Recipe | None = None,
     *,
     device: torch.device | None = None,
+    output_of: OutputOf | None = None,
 ) -> Errors:
-    """Top-1 and top-5 error in percent, and the loss, on all batches; the network is left as it was."""
+    """Top-1 and top-5 error in percent, and the loss, on all batches; the network is left as it was.
+
+    `output_of` takes the logits of what the network returns, by default the first tensor of numbers.
+    """
     recipe = settings or Recipe(channels_last=False)
     first = five = count = labelled = 0
     loss = 0.0
@@ -43,7 +48,7 @@ def evaluate(
         for x, y in as_batches(batches, place).epoch(0):
             with autocast(recipe, place.device):
                 output = call(network, in_layout(x, channels_last=recipe.channels_last))
-            logits = first_tensor(output, "the network").float()
+            logits = output_that_matters(output, output_of).float()
             loss += float(target_loss(recipe.loss, logits, y, summed=True))
             count += len(y)
             if not y.is_floating_point() and logits.dim() == 2:

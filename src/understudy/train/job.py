@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 from understudy import data as datasets
 from understudy.counting.trace import Example
 from understudy.data import Augment, DataSet
+from understudy.fitting.inputs import OutputOf
 from understudy.planning.plan import Plan
 
 from .answers import Keep
@@ -50,7 +51,8 @@ class Job:
     `batches` and `test_batches` are a `BatchSource`, as `understudy.data` makes them, or anything to iterate
     over again and again that gives (inputs, targets): a DataLoader, a list. `settings` are a recipe, of which
     what names a network, data, a teacher or an optimiser is not looked at where the object is here. `example`
-    is an input: to find taps with, and to count what the network costs. The model is trained in place; the
+    is an input: to find taps with, and to count what the network costs. `output_of` takes the tensor that
+    matters of what both networks return, by default the first of numbers. The model is trained in place; the
     teacher stays as it is.
 
         job = Job(model=student, teacher=teacher, batches=loader, settings=Recipe(epochs=3, attention=10.0))
@@ -67,6 +69,7 @@ class Job:
     inputs: Inputs | None = None  # None: as the objects are
     processes: Processes | None = None  # None: this one alone, where the model is
     keep: Keep | None = None  # where the teacher's answers are kept for other runs
+    output_of: OutputOf | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, nn.Module):

@@ -130,7 +130,13 @@ def fit(
                 report(f"the teacher's answers: {problem}")
             epoch = trainer.end(progress)
             if job.test_batches is not None:
-                errors = evaluate(trainer.averaged(), job.test_batches, settings, device=processes.device)
+                errors = evaluate(
+                    trainer.averaged(),
+                    job.test_batches,
+                    settings,
+                    device=processes.device,
+                    output_of=job.output_of,
+                )
                 if not math.isfinite(errors.test_loss):
                     raise DivergedError(f"the test loss is {errors.test_loss} after step {progress.step}")
                 epoch = dataclasses.replace(epoch, errors=errors)

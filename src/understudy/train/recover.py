@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from understudy._util.modules import take_modes_
 from understudy.data.sampler import Sampler
 from understudy.distil.groups import parameter_sizes
-from understudy.fitting.inputs import read_batches
+from understudy.fitting.inputs import OutputOf, read_batches
 from understudy.students.file import load
 
 from .checkpoint import Progress
@@ -43,6 +44,8 @@ _SIZE = 0.2  # about that of ResNet-20's students at half of the parameters
 _TRIALS = 6  # steps by which the time of one is told; the first does not count
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def recover(
     student: nn.Module,
     teacher: nn.Module,
@@ -53,6 +56,7 @@ def recover(
     test: BatchSource | Iterable[Batch] | None = None,
     settings: Mapping[str, Any] | Recipe | None = None,
     out: str | Path | None = None,
+    output_of: OutputOf | None = None,
     report: Callable[[str], None] = lambda _: None,
     watch: Callable[[Progress, int, float], None] = lambda *_: None,
 ) -> Fitted:
@@ -62,7 +66,9 @@ def recover(
     list or a DataLoader of tensors, pairs or dictionaries, or batches of a DataSet. Either so many `epochs`
     of them, or about so many `seconds`: the time of a step is measured, and the rate falls to nothing by the
     last. `settings` change what `settings_for` gives, or are a whole recipe. With `out`, a folder, a run that
-    was killed goes on there; `test` batches have labels, and are tried after every epoch.
+    was killed goes on there; `test` batches have labels, and are tried after every epoch. `output_of` takes
+    the tensor to be taught of what the networks return, by default the first. All parameters of a student
+    are trained that are not frozen, or all where all are; it comes back in the modes that it was in.
 
     >>> import torch, understudy as us
     >>> from understudy.train import recover
@@ -80,7 +86,11 @@ def recover(
         recipe = dataclasses.replace(recipe, epochs=epochs)
     batches = _batches(data, recipe)
     copied = copy.deepcopy(student)
-    job = Job(copied, batches, teacher, test_batches=test, settings=recipe)
+    _check_precision(copied)
+    was_frozen = not any(parameter.requires_grad for parameter in copied.parameters())
+    if was_frozen:
+        copied.requires_grad_(True)
+    job = Job(copied, batches, teacher, test_batches=test, settings=recipe, output_of=output_of)
     if seconds is not None:
         with torch.random.fork_rng(devices=[]):
             steps = _steps_within(seconds, job)
@@ -91,9 +101,20 @@ def recover(
     run = None if out is None else Run(Path(out), recipe, job.identity)
     if run is not None and run.has_finished(report):
         report(f"{run.folder} has finished already")
-        return Fitted(load(run.model_file, teacher), tuple(run.metrics()), run.outcome())
-    with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's random numbers are left alone
-        return fit(job, run, report=report, watch=watch)
+        fitted = Fitted(load(run.model_file, teacher), tuple(run.metrics()), run.outcome())
+    else:
+        with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's numbers are left alone
+            fitted = fit(job, run, report=report, watch=watch)
+    take_modes_(fitted.network, student)
+    if was_frozen:
+        fitted.network.requires_grad_(False)
+    return fitted
+
+
+def _check_precision(student: nn.Module) -> None:
+    """Raise a ValueError where parameters are too coarse for the steps that an optimiser takes."""
+    if any(parameter.dtype == torch.float16 for parameter in student.parameters()):
+        raise ValueError("the student is in float16, too coarse to be trained: recover student.float()")
 
 
 def settings_for(student: nn.Module, changes: Mapping[str, Any]) -> Recipe:
@@ -117,11 +138,20 @@ def _batches(data: BatchSource | Iterable[Any] | Tensor, recipe: Recipe) -> Batc
         return data
     if isinstance(data, Tensor):
         return _Shuffled(data, recipe)
-    if isinstance(data, Iterator) or not isinstance(data, Sized):
+    if isinstance(data, Iterator) or not _has_length(data):
         data = list(data)
+    assert isinstance(data, Sized)
     if not len(data):
         raise ValueError("the data hold no batch")
     return _Pairs(data)
+
+
+def _has_length(data: Iterable[Any]) -> bool:
+    """Whether it says how much it holds; a DataLoader of a stream has `len`, which fails."""
+    try:
+        return isinstance(data, Sized) and len(data) >= 0
+    except TypeError:
+        return False
 
 
 class _Pairs:
@@ -145,7 +175,9 @@ class _Shuffled:
 
     def __init__(self, inputs: Tensor, recipe: Recipe) -> None:
         self.inputs = inputs
-        self.sampler = Sampler(len(inputs), min(recipe.batch_size, len(inputs)), recipe.seed)
+        size = min(recipe.batch_size, len(inputs))
+        is_one_left = size > 1 and len(inputs) % size == 1  # of which batch norms could tell no variance
+        self.sampler = Sampler(len(inputs), size, recipe.seed, drop_last=is_one_left)
 
     def __len__(self) -> int:
         return self.sampler.steps

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from understudy.data import Batches
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.distillation import distillation_loss, output_loss
-from understudy.distil.frozen import call, first_tensor, frozen
+from understudy.distil.frozen import call, frozen
+from understudy.fitting.inputs import output_that_matters
 
 from .answers import Answers, question
 from .checkpoint import Progress
@@ -23,7 +24,7 @@ class Teaching:
 
     def __init__(self, job: Job, *, channels_last: bool) -> None:
         recipe, device = job.settings, job.place.device
-        self.recipe = recipe
+        self.recipe, self.output_of = recipe, job.output_of
         self.teacher = None if job.teacher is None else _on(device, job.teacher)
         self.attention = None
         if recipe.attention and self.teacher is not None:
@@ -78,7 +79,9 @@ class Teaching:
         else:
             with frozen(self.teacher):
                 output = call(self.teacher, x)
-        return (*maps, first_tensor(output, "the teacher").float()) if self.distils else maps
+        if not self.distils:
+            return maps
+        return *maps, output_that_matters(output, self.output_of, "the teacher").float()
 
     def _kept(self, job: Job, *, channels_last: bool) -> Answers | None:
         """Where answers are kept: for batches that are known to be the same in every run, in one process."""
@@ -87,7 +90,7 @@ class Teaching:
         # Of another class of batches nobody knows what decides them.
         if job.keep is None or self.teacher is None or not count or type(batches) is not Batches:
             return None
-        if job.place.world_size > 1:
+        if job.place.world_size > 1 or job.output_of is not None:
             return None
         asked = {
             "teacher": model_hash(self.teacher, content=True),

@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from understudy._util.layouts import lay_channels_last_
 from understudy.distil.decay import Policy
 from understudy.distil.frobenius import frobenius_decay
-from understudy.distil.frozen import call, first_tensor
+from understudy.distil.frozen import call
 from understudy.distil.groups import parameter_groups
 from understudy.distil.guidance import SelfGuidance, fading
+from understudy.fitting.inputs import output_that_matters
 from understudy.layers import recompute_nothing_, stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
 from understudy.students.versions import versioned
@@ -42,7 +43,7 @@ class Trainer:
 
     def __init__(self, job: Job, steps_per_epoch: int) -> None:
         recipe, network = job.settings, job.model
-        self.recipe = recipe
+        self.recipe, self.output_of = recipe, job.output_of
         self.network = network
         self.processes = job.place
         self.steps = steps_per_epoch * recipe.epochs
@@ -129,7 +130,7 @@ class Trainer:
         recipe = self.recipe
         output = call(self.forward, x)
         auxiliary = output[1] if self.has_auxiliary else None
-        logits = first_tensor(output, "the model")
+        logits = output_that_matters(output, self.output_of, "the model")
         taught_alone = self.teaching.alone
         loss = logits.new_zeros(())
         if not taught_alone:

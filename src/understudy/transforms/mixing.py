@@ -1,6 +1,7 @@
 """Numbers mixed by arithmetic alone: what a seed means is the same in every runtime, language and graph.
 
-Everything here is additions, products, divisions and remainders of whole numbers below 2⁶³.
+Everything here is additions, products, divisions and remainders of whole numbers below 2⁶³. In an exported
+graph those of `shuffled` stay below 2³¹, for some runtimes have no longer ones: its few cubes are constants.
 """
 
 from __future__ import annotations
@@ -46,10 +47,18 @@ def shuffled(size: int, seed: int, device: torch.device | None = None) -> Tensor
     row, column = rows[:, None], (columns * factor % width)[None]
     for place, key in enumerate(rounds):  # cubes of few numbers, looked up for all
         if place % 2 == 0:
-            column = (column + _look_up(_cube(rows, key) % width, row)) % width
+            column = (column + _look_up(_cubes(rows, key, width), row)) % width
         else:
-            row = (row + _look_up(_cube(columns, key) % height, column)) % height
+            row = (row + _look_up(_cubes(columns, key, height), column)) % height
     return (row * width + column).flatten()
+
+
+def _cubes(x: Tensor, key: int, below: int) -> Tensor:
+    """`_cube` of a range, modulo `below`."""
+    if not torch.compiler.is_exporting():
+        return _cube(x, key) % below
+    numbers = [pow(number + key, 3, _PRIME) % below for number in range(len(x))]
+    return torch.tensor(numbers, dtype=torch.int16 if below <= 2**15 else torch.int32, device=x.device).long()
 
 
 def _look_up(table: Tensor, places: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ def _tiles(result: Compressed) -> str:
         ),
         (
             "Latency",
-            f"{best.latency.relative:.2f}\N{NO-BREAK SPACE}×",
+            f"{1 / best.latency.relative:.2f}× quicker",
             f"{best.latency.student:.2f} ms, in turns with {best.latency.original:.2f} ms",
         ),
     ]

@@ -12,6 +12,7 @@ MEASURES = {
     "agreement": "answers as the original's, %",
     "cosine": "cosine to the original's outputs",
 }
+_SHORT = {"accuracy": "accuracy %", "agreement": "agreement %", "cosine": "cosine"}
 
 
 def student_table(result: Compressed) -> ReportTable:
@@ -19,8 +20,8 @@ def student_table(result: Compressed) -> ReportTable:
     measures = shown_measures(result)
     recovered = any(student.recovery for student in result.students)
     columns = ["student", ">parameters", ">of all", ">mult-adds", ">bytes", ">latency"]
-    columns += [f">{_short(measure)}" for measure in measures]
-    columns += [f">{_short(result.measure)} after recovery"] if recovered else []
+    columns += [f">{_SHORT[measure]}" for measure in measures]
+    columns += [">after recovery"] if recovered else []
     rows = [
         (
             Entry("(original)"),
@@ -44,12 +45,18 @@ def student_table(result: Compressed) -> ReportTable:
             (
                 Entry(student.name),
                 *_costs(student.costs, result.original),
-                Entry(f"{student.latency.relative:.2f} ×", student.latency.relative),
+                Entry(f"{student.latency.relative * result.latency:.2f} ms", student.latency.relative),
                 *(measured(student.quality, measure) for measure in measures),
                 *after,
             )
         )
     return ReportTable("Students", tuple(columns), tuple(rows))
+
+
+def least_telling(result: Compressed) -> list[str]:
+    """The columns that a narrow terminal does without, in their order."""
+    beside = [_SHORT[measure] for measure in ("cosine", "agreement") if measure != result.measure]
+    return ["of all", "bytes", *beside, "mult-adds", "latency"]
 
 
 def shown_measures(result: Compressed) -> list[str]:
@@ -62,10 +69,6 @@ def measured(quality: Quality, measure: str) -> Entry:
     """One measure of a network."""
     values = {"accuracy": quality.accuracy, "agreement": quality.agreement, "cosine": quality.cosine}
     return _number(values[measure], 4 if measure == "cosine" else 2)
-
-
-def _short(measure: str) -> str:
-    return MEASURES[measure].partition(",")[0] + (" %" if measure != "cosine" else "")
 
 
 def _costs(costs: Footprint, whole: Footprint) -> tuple[Entry, ...]:

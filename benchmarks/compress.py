@@ -47,6 +47,7 @@ class Cell:
     share: float
     metric: str = "params"
     seconds: float = 0.0  # of recovery
+    steps: int = 0  # or so many
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -100,12 +101,12 @@ class Bench:
         student, told = self._made(cell, subject)
         seconds = time.monotonic() - started
         found = {"score": subject.score(us.merge(student)), "took": round(seconds, 1), **told}
-        if cell.seconds:
+        if cell.seconds or cell.steps:
             # Networks that are far from the original, or not trained at all, do with the larger rate.
             plain = {"learning_rate": SETTINGS.learning_rate, "rates": "same"}
             settings = plain if cell.method in ALONE else {}
-            images = self._training(subject)
-            fitted = recover(student, subject.model, images, seconds=cell.seconds, settings=settings)
+            images, length = self._training(cell, subject)
+            fitted = recover(student, subject.model, images, settings=settings, **length)
             found["recovered"] = subject.score(us.merge(fitted.network))
         return {
             **dataclasses.asdict(cell),
@@ -144,12 +145,18 @@ class Bench:
         told["transforms"] = list(done.plan.transforms)
         return done.student, told
 
-    def _training(self, subject: Subject) -> Any:
-        """All training images, without their labels; where there are no more, those that were looked at."""
+    def _training(self, cell: Cell, subject: Subject) -> tuple[Any, dict[str, Any]]:
+        """Training images without their labels, else those that were looked at; and how long to train."""
         if subject.name not in CIFAR:
-            return subject.batches
+            epochs = cell.steps // len(subject.batches)
+            return subject.batches, {"seconds": cell.seconds} if cell.seconds else {"epochs": epochs}
         files = sorted(self.folders.cifar.glob("data_batch_*.bin"))
-        return torch.cat([cifar_images(file, subject.name)[0] for file in files])
+        images = torch.cat(
+            [cifar_images(file, subject.name)[0] for file in files[: 1 if cell.steps else None]]
+        )
+        if cell.seconds:
+            return images, {"seconds": cell.seconds}
+        return images[: cell.steps * SETTINGS.batch_size], {"epochs": 1}
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -170,7 +177,8 @@ def measure(
     bench = Bench(Folders(given.weights, given.cifar, given.imagenet, given.texts), quick=quick)
     file = RESULTS / f"{name}.json"
     done: list[dict[str, Any]] = json.loads(file.read_text())["cells"] if file.exists() else []
-    held = {tuple(cell[field.name] for field in dataclasses.fields(Cell)) for cell in done}
+    fields = dataclasses.fields(Cell)
+    held = {tuple(cell.get(field.name, field.default) for field in fields) for cell in done}
     started = time.monotonic()
     for cell in wanted:
         is_late = time.monotonic() - started > 60 * given.limit

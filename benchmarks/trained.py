@@ -2,7 +2,7 @@
 
     python benchmarks/trained.py --weights DIR --cifar DIR --imagenet DIR --write [--only wrn_16_2]
 
-Each layer is fitted by itself; a minute with the original as teacher follows, without labels. Beside them
+Each layer is fitted by itself; some steps with the original as teacher follow, without labels. Beside them
 stands Torch-Pruning at the same parameters and at the same mult-adds. Every cell is written as it ends: the
 same command goes on. `--write` fills the tables of docs/study.md too; `compress.py` says what is measured.
 """
@@ -22,7 +22,7 @@ from understudy.experiments import every_transform
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"
 NETWORKS = ("wrn_16_2", "resnet56", "efficientnet_lite0")
 SHARES = (0.5, 0.3, 0.15)
-RECOVERY = 60.0  # seconds
+STEPS = {"wrn_16_2": 40, "resnet56": 40, "efficientnet_lite0": 64}  # of recovery; two epochs of the last
 LEAN = ("low_rank", "shuffle", "btt", "tucker")  # those that save mult-adds, beside what pruning saves
 
 
@@ -30,13 +30,13 @@ def cells() -> list[Cell]:
     """A network after the other; the slow families last."""
     methods = ["torch_pruning", *(name for name in every_transform() if name not in SLOW)]
     found = [
-        Cell(network, method, share, metric, RECOVERY)
+        Cell(network, method, share, metric, steps=STEPS[network])
         for network in NETWORKS
         for metric, asked in (("params", methods), ("mult_adds", ["torch_pruning", *LEAN]))
         for share in SHARES
         for method in asked
     ]
-    return found + [Cell(network, name, 0.5, "params", RECOVERY) for network in NETWORKS for name in SLOW]
+    return found + [Cell(network, name, 0.5, steps=STEPS[network]) for network in NETWORKS for name in SLOW]
 
 
 def lines(done: Sequence[dict[str, Any]]) -> list[str]:

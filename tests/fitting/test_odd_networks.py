@@ -163,6 +163,15 @@ def test_layers_that_no_gradient_reaches_are_named() -> None:
     assert not any("no gradient" in remark for remark in both.plan.remarks)
 
 
+def test_autocast_around_a_compression_changes_nothing() -> None:
+    student = us.compress(mlp(), ratio=0.5, data=inputs())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        within = us.compress(mlp(), ratio=0.5, data=inputs())
+        assert torch.is_autocast_enabled("cpu")
+    for mine, wanted in zip(within.parameters(), student.parameters(), strict=True):
+        assert torch.equal(mine, wanted)
+
+
 def test_the_budgets_that_compress_takes_are_named() -> None:
     with pytest.raises(ValueError, match="one of params, mult_adds, bytes and ratio; got none"):
         us.compress(mlp(), data=inputs())
@@ -226,8 +235,11 @@ def test_a_network_that_decides_by_values_what_runs_is_compressed_without_the_pa
             logits: Tensor = self.head(x)
             return logits
 
-    model = Early()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Early()
     done = us.compression(model, "low_rank", ratio=0.6, data=inputs(32), include=["second", "third"])
+    assert done.plan["second"].spec is not None
     assert [step.kept for step in done.steps if step.name == "fitted layer after layer"] == [False]
 
 

@@ -22,6 +22,7 @@ from understudy.planning.sites import Include, Sites, sites
 from .calibration import Calibration, SiteMoments
 from .inputs import Batch, DataError, OutputOf, first_sample, read_batches
 from .moments import Moments
+from .precision import full_precision
 from .rows import input_rows, output_rows, sample_positions
 
 SAMPLES = 1024
@@ -33,6 +34,7 @@ Look = Callable[[str, DenseMap, Tensor, Tensor], Tensor | None]  # path, layer, 
 
 
 @torch.inference_mode(False)
+@full_precision()
 def calibrate(
     model: nn.Module,
     data: Iterable[Any] | Tensor,

@@ -31,6 +31,7 @@ from .calibrate import SAMPLES, Watch, calibrate, pass_through, survey_of
 from .calibration import Calibration
 from .inputs import Batch, OutputOf, first_sample, held_back, joined, read_batches
 from .lockstep import ApartError
+from .precision import full_precision
 from .sequential import Refit
 from .shifts import NORMS, find_shifts
 
@@ -86,6 +87,7 @@ def compress(
 
 
 @torch.inference_mode(False)
+@full_precision()
 def compression(
     model: nn.Module,
     transform: TransformChoice = "low_rank",

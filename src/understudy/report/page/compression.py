@@ -95,8 +95,8 @@ def _tiles(result: Compressed) -> str:
         ),
         (
             "Latency",
-            f"{1 / best.latency.relative:.2f}× quicker",
-            f"{best.latency.student:.2f} ms, in turns with {best.latency.original:.2f} ms",
+            f"{best.latency.student:.2f}\N{NO-BREAK SPACE}ms",
+            f"the original in turns with it {best.latency.original:.2f} ms",
         ),
     ]
     tiles = "".join(

@@ -16,6 +16,7 @@ from understudy._util.provenance import this_machine
 from understudy._util.records import to_plain
 from understudy._util.timing import Timing
 from understudy.bench import run as run_module
+from understudy.bench import worker
 from understudy.bench.figure import exponent, figure, growth, times_by_width
 from understudy.bench.record import DENSE, Bench, Cell, Done, Measured, Roof
 from understudy.bench.run import run
@@ -41,6 +42,13 @@ def done(cell: Cell) -> Done:
 
 def bench(*cells: Cell) -> Bench:
     return Bench("abc", this_machine(), ROOF, tuple(map(done, cells)))
+
+
+def test_a_file_that_gives_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "output_error", lambda *_: 0.5)
+    found = measure(dataclasses.replace(LAYER, runtime="onnx"), seconds=0.01)
+    assert not found.subjects
+    assert "gives something else than PyTorch: 5.0e-01 of the largest output" in str(found.problem)
 
 
 def test_a_layer_is_measured_beside_the_dense_one_and_its_peers() -> None:

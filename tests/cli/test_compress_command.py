@@ -15,7 +15,8 @@ from test_training import assert_refused
 import understudy as us
 from command import Run
 from understudy import data
-from understudy.compressions import Compressed
+from understudy._util.records import write_record
+from understudy.compressions import Compressed, Student
 from understudy.data import found
 from understudy.experiments import quality
 from understudy.experiments.tradeoff import Tradeoff
@@ -205,6 +206,10 @@ def test_a_curve_without_labels_says_how_much_students_agree(
     assert_refused(run("export", out / "hashed-60", "--out", file), "--trust")
     assert run("export", out / "hashed-60", "--out", file, "--trust").code == 0
     assert file.is_file()
+    (out / "other").mkdir()
+    assert_refused(run("export", out / "other", "--out", tmp_path / "2.pt2"), "other holds no run")
+    monkeypatch.chdir(out / "low_rank-80")
+    assert run("export", ".", "--out", tmp_path / "3.pt2", "--trust").code == 0
 
 
 def test_labels_of_a_factory_count(run: Run, mine: Path, tmp_path: Path) -> None:
@@ -271,6 +276,82 @@ def test_a_killed_recovery_goes_on_and_ends_the_same(
     assert [(out / name).read_bytes() for name in names] == [
         (tmp_path / "whole" / name).read_bytes() for name in names
     ]
+
+
+@pytest.mark.parametrize("moment", ["before its record", "after its record"])
+def test_killed_while_a_recovered_student_is_written_it_ends_the_same(
+    moment: str, run: Run, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["compress", f"{mine}:network", "--data", f"{mine}:batches", "--ratio", 0.6, "--recover", 3]
+    assert run(*arguments, "--out", tmp_path / "whole").code == 0
+    replace = Path.replace
+
+    def killed(*given: Any) -> None:
+        if isinstance(given[1], Student) and given[1].recovery is not None:
+            raise KeyboardInterrupt
+        write_record(*given)
+
+    def cut(self: Path, target: Path) -> Path:
+        if self.name == ".student.safetensors" and target.exists():
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        if moment == "before its record":
+            patch.setattr("understudy.experiments.unfinished.write_record", killed)
+        else:
+            patch.setattr(Path, "replace", cut)
+        assert run(*arguments, "--out", tmp_path / "small").code == 130
+    assert run(*arguments, "--out", tmp_path / "small").code == 0
+    (whole,), (student,) = (Compressed.load(tmp_path / name).students for name in ("whole", "small"))
+    assert whole.recovery is not None
+    assert student.recovery is not None
+    assert (student.recovery.kept, student.quality, student.recovery.quality) == (
+        whole.recovery.kept,
+        whole.quality,
+        whole.recovery.quality,
+    )
+    made, wanted = ((tmp_path / name / "student.safetensors").read_bytes() for name in ("small", "whole"))
+    assert made == wanted
+
+
+OVERFITTED = """
+import torch
+from torch import nn
+
+def drawn(count, seed):
+    return torch.randn(count, 16, generator=torch.Generator().manual_seed(seed))
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = [nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)]
+    for layer in layers[::2]:
+        generator = torch.Generator().manual_seed(1)
+        nn.init.normal_(layer.weight, std=3 * layer.in_features**-0.5, generator=generator)
+    return nn.Sequential(*layers).eval()
+
+def batches():
+    return [*drawn(72, 1).split(8), drawn(1000, 5)]
+"""
+
+
+def test_a_recovery_that_only_learns_its_inputs_by_heart_is_undone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "heart.py").write_text(OVERFITTED)
+    names = [f"{tmp_path}/heart.py:network", "--data", f"{tmp_path}/heart.py:batches", "--ratio", 0.5]
+    out = tmp_path / "small"
+    done = run("compress", *names, "--recover", 60, "--set", "learning_rate=0.01", "--out", out)
+    assert done.code == 0, done.err
+    (student,) = Compressed.load(out).students
+    assert student.recovery is not None
+    assert student.recovery.quality.cosine < student.quality.cosine
+    assert not student.recovery.kept
+
+
+def test_recovery_by_another_optimiser(run: Run, mine: Path, tmp_path: Path) -> None:
+    names = [f"{mine}:network", "--data", f"{mine}:batches", "--ratio", 0.6, "--out", tmp_path / "small"]
+    done = run("compress", *names, "--recover", 1, "--set", "optimiser=sgd", "--set", "learning_rate=1e-4")
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(

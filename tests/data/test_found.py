@@ -61,14 +61,15 @@ def test_folders_of_images_in_three_forms(tmp_path: Path) -> None:
 
 def test_some_training_images_are_set_apart_to_judge_by(tmp_path: Path) -> None:
     images(tmp_path / "alone", 40)
-    alone, digits = find_data(str(tmp_path / "alone"), size=32), find_data("digits")
-    for found in (alone, digits):
-        trained, judged, whole = (
+    for source, options in ((str(tmp_path / "alone"), {"size": 32}), ("digits", {})):
+        found, everything = (find_data(source, apart=apart, **options) for apart in (True, False))  # type: ignore[arg-type]
+        trained, judged, seen, whole = (
             {image.numpy().tobytes() for batch in part for image in batch[0]}
-            for part in (found.training.epoch(0), found.judged, found.inputs)  # type: ignore[union-attr]
+            for part in (found.training.epoch(0), found.judged, found.inputs, everything.inputs)  # type: ignore[union-attr]
         )
         assert len(judged) > 1
         assert not trained & judged
+        assert seen == trained
         assert trained | judged == whole
         assert len(judged) == pytest.approx(len(whole) / 8, rel=0.3)
 
@@ -79,15 +80,23 @@ def test_batches_of_a_factory_are_cut_in_two(tmp_path: Path) -> None:
         "def tensor(): return torch.arange(80.0)[:, None]\n"
         "def stream(): return (torch.ones(2, 3) for _ in range(9))\n"
         "def one(): return {'x': torch.ones(2, 3)}\n"
+        "class S(torch.utils.data.IterableDataset):\n"
+        "    def __iter__(self): return iter(torch.ones(18, 3))\n"
+        "def loader(): return torch.utils.data.DataLoader(S(), 2)\n"
     )
     found = find_data(f"{tmp_path}/mine.py:tensor")
-    assert torch.cat(list(found.inputs)).shape == (70, 1)
+    assert torch.cat(list(found.inputs)).shape == torch.cat(list(found.judged)).shape == (70, 1)
     assert float(torch.cat(list(found.test)).min()) == 70
     stream = find_data(f"{tmp_path}/mine.py:stream")
-    assert [len(list(part)) for part in (stream.inputs, stream.test, stream.inputs)] == [8, 1, 8]
-    trained, judged = (torch.cat(list(part)) for part in (found.training, found.judged))  # type: ignore[arg-type]
+    loader = find_data(f"{tmp_path}/mine.py:loader")
+    for other in (stream, loader):
+        assert [len(list(part)) for part in (other.inputs, other.test, other.inputs)] == [8, 1, 8]
+    apart = find_data(f"{tmp_path}/mine.py:tensor", apart=True)
+    trained, judged = (torch.cat(list(part)) for part in (apart.training, apart.judged))  # type: ignore[arg-type]
     assert torch.equal(torch.cat([trained, judged]), torch.cat(list(found.inputs)))
+    assert torch.equal(torch.cat(list(apart.inputs)), trained)  # nor is the fit seen by what judges it
     assert len(judged) == 10
+    assert torch.equal(torch.cat(list(apart.test)), torch.cat(list(found.test)))
     with pytest.raises(DataError, match="gave one dict, not a list of batches"):
         find_data(f"{tmp_path}/mine.py:one")
 

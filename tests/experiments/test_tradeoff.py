@@ -58,6 +58,19 @@ def test_students_of_one_look_at_the_data(monkeypatch: pytest.MonkeyPatch) -> No
         list(curve.students(["low_rank"], budgets[2:]))
 
 
+def test_a_network_that_writes_to_its_inputs_leaves_them_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Writing(Small):
+        def forward(self, x: Tensor) -> Tensor:
+            x /= 0.25
+            return super().forward(x)
+
+    monkeypatch.setattr(quality, "_ROUNDS", 3)
+    data, test = inputs(64, 0), inputs(16, 1)
+    curve = Tradeoff(Writing().eval(), data=data, test=test)
+    assert len(list(curve.students(["low_rank", "hashed"], [Budget("ratio", 0.7)]))) == 2
+    assert all(map(torch.equal, [*data, *test], [*inputs(64, 0), *inputs(16, 1)]))
+
+
 def test_mult_adds_that_have_no_price_are_not_known() -> None:
     model = Small(odd=True).eval()
     curve = Tradeoff(model, data=inputs(64, 0), test=inputs(16, 1))
@@ -92,6 +105,8 @@ def test_one_number_a_sample_is_judged_over_all_samples_about_their_mean(flat: b
     wanted = float(F.cosine_similarity(mine, theirs, dim=0))
     assert yardstick.of(other).cosine == pytest.approx(wanted, abs=1e-5)
     assert yardstick.of(other).agreement is None
+    lone = quality.Yardstick(model, [x[:1]])  # one number has no deviation from its mean
+    assert (lone.quality.cosine, lone.of(other).cosine) == (1.0, 0.0)
 
 
 def test_the_largest_entry_of_a_vector_of_length_one_is_no_answer() -> None:

@@ -16,6 +16,8 @@ from understudy.experiments.quality import Yardstick
 from understudy.fitting.inputs import DataError, joined, read_batches
 from understudy.fitting.moments import Moments
 from understudy.fitting.shifts import find_shifts
+from understudy.planning.budget import Budget
+from understudy.planning.request import Request
 from understudy.train import recover
 from understudy.transforms.metric import Metric
 
@@ -111,6 +113,24 @@ def test_what_a_network_computes_without_gradients_is_worth_as_much() -> None:
             torch.testing.assert_close(gradient, seen.gradient)
 
 
+def test_what_needs_gradients_to_be_off_is_calibrated_as_it_runs() -> None:
+    class Numbers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.body[:4](x)
+            with torch.no_grad():
+                largest = float(hidden.abs().max().numpy())
+            logits: Tensor = self.body[4:](hidden / largest)
+            return logits
+
+    known = us.calibrate(Numbers(), inputs())
+    assert not known.unreached
+    assert known.layers["body.0"].gradient is not None
+
+
 def test_a_layer_may_be_given_a_lone_vector() -> None:
     class Pooled(nn.Module):
         def __init__(self) -> None:
@@ -144,6 +164,15 @@ def test_a_plan_takes_the_layers_that_the_calibration_saw_run() -> None:
     assert set(known.paths) == {"body.0", "body.2", "body.4", "head"}  # the last one that runs is left
     plan = us.plan(model, "low_rank", ratio=0.7, calibration=known)
     assert {layer.path for layer in plan} <= set(known.paths)
+    with pytest.raises(ValueError, match="knows no layer 'beside': calibrate again"):
+        us.plan(model, "low_rank", ratio=0.7, calibration=known, include=["body.*", "beside"])
+    request = Request.of("low_rank", Budget.of(ratio=0.7), include=("body.*", "beside"))
+    with pytest.raises(ValueError, match="knows no layer 'beside': calibrate again"):
+        us.plan(model, request=request, calibration=known)
+    with pytest.raises(ValueError, match=r"knows no layer .*: calibrate again"):
+        us.plan(model, "low_rank", ratio=0.7, calibration=us.calibrate(mlp(), inputs()))
+    with pytest.raises(TypeError, match="needs the trained network itself"):
+        us.plan(us.sites(model), "low_rank", ratio=0.7, calibration=known)
 
 
 def test_layers_that_no_gradient_reaches_are_named() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
+import understudy as us
 from understudy.counting.trace import trace
 from understudy.layers import Conv, Execution, Layer, Linear
 from understudy.layers.geometry import Geometry
-from understudy.layers.pace import pace_of, works
+from understudy.layers.pace import OVERHEAD, pace_of, works
+from understudy.planning.pacing import site_nanoseconds, stand_in_nanoseconds
 from understudy.transforms import get_transform, known_transforms
 
 SQUARE = Geometry((3, 3), (1, 1), (1, 1), (1, 1), "zeros")
@@ -60,3 +66,34 @@ def test_what_runs_formed_has_the_same_outputs_and_is_counted_as_without_anythin
     assert len(layer._kept) == 1
     torch.testing.assert_close(kept, layer(x).detach(), atol=1e-5, rtol=1e-5)
     assert sum(trace(layer, x).mult_adds.values()) == 16 * 12 * (16 * 9 + 16)
+
+
+def tapped(way: Any, channels: int) -> Any:
+    model = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU(), nn.Conv2d(channels, 4, 1))
+    plan = us.plan(model, "low_rank", knob=channels // 4, spatial=way, include=["0"])
+    return us.substitute(model, plan, init="fresh").eval()[0]  # type: ignore[index]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("way", ["inside", "separable"])
+def test_a_small_kernel_with_taps_runs_whole_and_a_wide_one_in_its_parts(way: str) -> None:
+    small, wide = tapped(way, 16), tapped(way, 512)
+    x = torch.randn(1, 16, 8, 8)
+    for _ in range(2):
+        torch.testing.assert_close(small(x), small.merged()(x), rtol=1e-4, atol=1e-5)
+        small.depthwise.weight.mul_(2)  # what is kept follows the taps too
+    assert len(small._all_steps(x)) == 1
+    assert len(wide._all_steps(torch.randn(8, 512, 8, 8))) > 1
+    set_by_hand = dataclasses.replace(small.execution, inference=small.transform.legal_orders[1].name)
+    small.execution = set_by_hand
+    assert len(small._all_steps(x)) > 1
+    small(x)
+    assert not len(small._kept)
+
+
+def test_time_is_modelled_as_layers_with_taps_run() -> None:
+    model = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 1))
+    for way in ("inside", "separable"):
+        [site] = us.sites(model, (1, 16, 8, 8), include=["0"]).chosen
+        modelled = stand_in_nanoseconds(site, us.get_transform("low_rank"), way, (16, 16), 4)
+        assert modelled == OVERHEAD + site_nanoseconds(site)

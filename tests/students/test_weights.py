@@ -223,6 +223,18 @@ def test_alike_layers_of_other_names_are_paired_as_they_are_stored_and_not_by_th
     torch.testing.assert_close(model(x), source(x))
 
 
+def test_a_file_that_sorts_its_names_is_paired_by_their_numbers(tmp_path: Path) -> None:
+    def blocks(name: str) -> nn.Module:
+        model = nn.Module()
+        model.add_module(name, nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(12))))
+        return model
+
+    source, model = blocks("blocks"), blocks("layers")
+    save_file(source.state_dict(), tmp_path / "weights.safetensors")
+    pairs = load_weights(model, tmp_path / "weights.safetensors")
+    assert pairs == {f"blocks.{number}.weight": f"layers.{number}.weight" for number in range(12)}
+
+
 @pytest.mark.parametrize("change", ["order", "last name", "shape"])
 def test_weights_that_do_not_fit_in_order_are_refused(change: str) -> None:
     state = state_of(Flat())

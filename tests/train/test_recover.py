@@ -109,12 +109,17 @@ def test_a_student_comes_back_in_its_modes(model: nn.Module, student: nn.Module,
 
 
 @torch.no_grad()
-def test_a_student_that_is_frozen_is_trained_and_frozen_again(model: nn.Module, student: nn.Module) -> None:
+def test_a_student_that_is_frozen_is_trained_and_frozen_again(
+    model: nn.Module, student: nn.Module, tmp_path: Path
+) -> None:
     student.requires_grad_(False)
     network = recover(student, model, inputs(), epochs=20, settings=STRONG).network
     assert error(network, model) < 0.9 * error(student, model)
     assert not any(parameter.requires_grad for parameter in network.parameters())
     student.get_parameter("last.weight").requires_grad_(True)
+    recover(student, model, inputs(), epochs=1, out=tmp_path / "run")
+    again = recover(student, model, inputs(), epochs=1, out=tmp_path / "run").network  # it has finished
+    assert [name for name, one in again.named_parameters() if one.requires_grad] == ["last.weight"]
     partly = recover(student, model, inputs(), epochs=1).network
     changed = {
         name
@@ -175,9 +180,10 @@ def test_a_loader_of_a_stream_is_read_once(model: nn.Module, student: nn.Module)
     assert recover(student, model, DataLoader(Stream(), 16), epochs=2).epochs[-1].step == 8
 
 
-def test_half_precision_is_refused(model: nn.Module, student: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"too coarse to be trained: recover student.float\(\)"):
-        recover(student.half(), model.half(), inputs(64).half(), epochs=1)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_refused(dtype: torch.dtype, model: nn.Module, student: nn.Module) -> None:
+    with pytest.raises(ValueError, match=r"is in b?float16, too coarse to be trained: recover student.float"):
+        recover(student.to(dtype), model.to(dtype), inputs(64).to(dtype), epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +239,8 @@ def test_a_rate_that_is_asked_for_is_taken(student: nn.Module) -> None:
 
 
 def test_factors_learn_by_their_size_and_under_another_optimiser_alike(student: nn.Module) -> None:
-    assert settings_for(student, {}).rates == "size"
+    for same in ({}, {"optimiser": "adamw"}):
+        assert settings_for(student, same).rates == "size"
     asked = settings_for(student, {"optimiser": "sgd"})
     assert (asked.optimiser, asked.rates) == ("sgd", "same")
     assert settings_for(student, {"optimiser": "adamw", "rates": "fan"}).rates == "fan"

@@ -25,7 +25,7 @@ from understudy.networks.trained import normalisation, trained_model
 from understudy.planning.budget import Budget
 from understudy.report import write_compression
 from understudy.report.read.compression_tables import least_telling, student_table
-from understudy.train.recover import SETTINGS
+from understudy.train.recover import changed_settings
 from understudy.train.settings import REQUEST_KEYS
 from understudy.transforms import get_transform
 
@@ -153,7 +153,7 @@ def compress(
         raise ValueError(
             f"--set {key} is not for compress: it sets how images are normalised and recovery is done"
         )
-    recipe = SETTINGS.replaced({**changed, "seed": seed})
+    recipe = changed_settings({**changed, "seed": seed})
     if data is None:
         raise ValueError(
             "give inputs to look at: --data DIR, a name such as digits, or package.module:factory"
@@ -184,7 +184,9 @@ def compress(
     )
     place = Unfinished(out, asked, force=force)
     shape = None if input is None else sizes(input)
-    network, found, made_with = _material(model, weights, data, recipe, shape, download, seed)
+    network, found, made_with = _material(
+        model, weights, data, recipe, shape, download, seed, apart=recover > 0
+    )
     origin = Origin(model, made_with, "" if weights is None else weights.name, hashed)
     with compression_bars(len(budgets) * len(transforms), recover) as (report, watch, watch_training):
         try:
@@ -245,6 +247,8 @@ def _material(
     shape: tuple[int, ...] | None,
     download: bool,
     seed: int,
+    *,
+    apart: bool,
 ) -> tuple[nn.Module, Found, dict[str, Any]]:
     """The trained network, its data, and the options that the network was made with."""
     network: nn.Module | None = None
@@ -268,6 +272,7 @@ def _material(
         size=shape[-1] if shape is not None and len(shape) > 1 else None,
         download=download,
         workers=recipe.workers,
+        apart=apart,
     )
     made_with = {"classes": len(found.classes)} if builtin and found.classes else {}
     return network or trained_model(name, weights, classes=len(found.classes)), found, made_with

@@ -84,10 +84,11 @@ def export(
     if target.is_dir():
         if network is not None:
             raise ValueError("--network is for a file of weights; a folder names its own")
-        if (target / FILE).is_file() or (target.parent / FILE).is_file():
+        compressed = _compression_of(target)
+        if compressed is not None:
             if int8:
                 raise ValueError(_UNCALIBRATED)
-            student, original, example = _of_compression(target, input, trust=trust)
+            student, original, example = _of_compression(target, compressed, input, trust=trust)
         else:
             student, original, example = _of_run(target, data, trust=trust)
             if int8:
@@ -120,13 +121,22 @@ def _of_run(folder: Path, data: Path | None, *, trust: bool) -> tuple[nn.Module,
     return student, dense_network(recipe, classes, training=False), torch.zeros(1, *shape)
 
 
-def _of_compression(folder: Path, input: str | None, *, trust: bool) -> tuple[nn.Module, nn.Module, Example]:
-    """A student that `compress` wrote: the one of a folder, or the one in whose own folder we are."""
-    top = folder if (folder / FILE).is_file() else folder.parent
-    result = Compressed.load(top)
-    own = [one for one in result.students if top / one.folder == folder]
-    if not own:
-        names = ", ".join(str(top / one.folder) for one in result.students)
+def _compression_of(folder: Path) -> Compressed | None:
+    """What `compress` wrote into this folder, or into the one above it, of which it holds a student."""
+    if (folder / FILE).is_file():
+        return Compressed.load(folder)
+    above = folder.resolve().parent
+    result = Compressed.load(above) if (above / FILE).is_file() else None
+    is_one = result is not None and any(one.folder == folder.resolve().name for one in result.students)
+    return result if is_one else None
+
+
+def _of_compression(
+    folder: Path, result: Compressed, input: str | None, *, trust: bool
+) -> tuple[nn.Module, nn.Module, Example]:
+    """The student in a folder that `compress` wrote."""
+    if not (folder / STUDENT).is_file():
+        names = ", ".join(str(folder / one.folder) for one in result.students)
         raise ValueError(f"{folder} holds several students: give the folder of one, {names}")
     check_trust(folder, {"network": result.network}, trust=trust)
     dense = create_model(result.network, **result.options)

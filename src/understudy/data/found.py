@@ -6,7 +6,7 @@ with class folders, class folders alone, or images alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from .augment import Augment
 from .cifar import CIFAR10, CIFAR100, find_layout, load_cifar
 from .imagenet import MEAN, STD, SUFFIXES, Files, ImageFolders, class_names, load_imagenet, scan
 from .images import DataError, DataSet, Images
-from .sampler import Loader
+from .sampler import Loader, has_length, leaves_one
 
 _HELD_BACK = 8  # every so-manieth sample or batch is for the test, where the data have no test part
 _BATCH = 64
@@ -33,11 +33,11 @@ _MOST_JUDGED = 1024  # samples
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Inputs of a training part as they are, most of them to train on, and inputs to test on.
+    """Inputs of a training part as they are, the same to train on, others to judge that by and to test on.
 
-    By the rest, `judged`, a training is judged. All but `training` can be iterated over again and again; they
-    give what a network takes, in batches, with labels or without. `classes` are what these mean, in their
-    order, where anybody says so.
+    Where none were set apart, a training is `judged` by the inputs themselves. All but `training` can be
+    iterated over again and again; they give what a network takes, in batches, with labels or without.
+    `classes` are what these mean, in their order, where anybody says so.
     """
 
     name: str
@@ -62,12 +62,14 @@ def find_data(
     size: int | None = None,
     download: bool = False,
     workers: int = 0,
+    apart: bool = False,
 ) -> Found:
     """The data at `source`: a folder, a name such as `digits`, or `package.module:factory`.
 
     A factory gives a DataSet, or batches: tensors, (inputs, labels) or dictionaries. `size` is the side of
-    images that are read from files. Where there is no test part, an eighth is held back for it. `augment` is
-    for the training part; the rest of the settings is as for `load`.
+    images that are read from files. Where there is no test part, an eighth is held back for it, and where a
+    training is to be judged, an eighth of the rest, at most 1,024 images, is set `apart`. `augment` is for
+    the training part; the rest of the settings is as for `load`.
     """
     if ":" in source and not Path(source).exists():
         try:
@@ -75,13 +77,13 @@ def find_data(
         except FactoryError as error:
             raise DataError(f"no data {source!r}: {error}") from error
         if not isinstance(made, DataSet):
-            return _of_batches(source, made)
+            return _of_batches(source, made, apart=apart)
     elif source in names() and not Path(source).is_dir():
         made = load(source, download=download)
     else:
         made = load_folder(Path(source), size=size)
     made = _normalised(made, mean, std)
-    return _of_data_set(made, seed, batch_size, augment or Augment(), workers)
+    return _of_data_set(made, seed, batch_size, augment or Augment(), workers, apart=apart)
 
 
 def load_folder(folder: Path, *, size: int | None = None) -> DataSet:
@@ -142,15 +144,18 @@ def _normalised(data: DataSet, mean: Sequence[float] | None, std: Sequence[float
     return replace(data, mean=tuple(mean) if mean else data.mean, std=tuple(std) if std else data.std)
 
 
-def _of_data_set(data: DataSet, seed: int, batch_size: int, augment: Augment, workers: int) -> Found:
+def _of_data_set(
+    data: DataSet, seed: int, batch_size: int, augment: Augment, workers: int, *, apart: bool
+) -> Found:
     if isinstance(data, ImageFolders):
         augment = replace(augment, resized_crop=bool(augment.padding), padding=0, cutout=0)
     else:  # a crop of small images moves by fewer pixels
         augment = replace(augment, padding=min(augment.padding, min(data.image_shape[1:]) // 8))
-    plain = data.train_batches(min(_BATCH, data.train_size), seed=seed, workers=workers)
-    trained, judged = _apart(data)
+    trained, judged = _apart(data) if apart else (data, None)
+    plain = trained.train_batches(min(_BATCH, trained.train_size), seed=seed, workers=workers)
     most = min(batch_size, trained.train_size)
-    training = trained.train_batches(most, seed=seed, augment=augment, workers=workers)
+    is_one_left = leaves_one(trained.train_size, most)
+    training = trained.train_batches(most, seed=seed, augment=augment, drop_last=is_one_left, workers=workers)
     size = 500 if min(data.image_shape[1:]) <= 64 else 100
     test = data.test_batches(size, workers=workers)
     return Found(
@@ -212,7 +217,7 @@ class _Part:
         return islice(iter(self.batches), self.start, self.stop)
 
 
-def _of_batches(name: str, made: Any) -> Found:
+def _of_batches(name: str, made: Any, *, apart: bool) -> Found:
     """Batches of a factory's: the last eighth is for the test."""
     if isinstance(made, Tensor):
         made = made.split(max(1, min(_BATCH, len(made) // _HELD_BACK)))
@@ -220,7 +225,7 @@ def _of_batches(name: str, made: Any) -> Found:
         raise DataError(f"{name} gave one {type(made).__name__}, not a list of batches")
     elif not isinstance(made, Iterable):
         raise DataError(f"{name} gave a {type(made).__name__}: neither a DataSet nor batches of inputs")
-    elif isinstance(made, Iterator) or not isinstance(made, Sized):
+    elif isinstance(made, Iterator) or not has_length(made):
         made = list(made)
     if isinstance(made, DataLoader) and isinstance(made.sampler, RandomSampler):
         raise DataError(f"{name} gave a DataLoader that shuffles, so that test inputs do not stay apart")
@@ -231,13 +236,7 @@ def _of_batches(name: str, made: Any) -> Found:
         )
     tested = max(1, count // _HELD_BACK)
     seen = count - tested
-    judged = max(1, seen // _HELD_BACK) if seen > 1 else 0  # a lone batch does both
-    return Found(
-        name,
-        True,
-        (),
-        inputs=_Part(made, 0, seen),
-        training=_Part(made, 0, seen - judged),
-        judged=_Part(made, seen - judged if judged else 0, seen),
-        test=_Part(made, seen, count),
-    )
+    judged = max(1, seen // _HELD_BACK) if apart and seen > 1 else 0  # a lone batch does both
+    part = _Part(made, 0, seen - judged)
+    rest = _Part(made, seen - judged, seen) if judged else part
+    return Found(name, True, (), part, part, rest, _Part(made, seen, count))

@@ -7,8 +7,9 @@ meets the batches it would have met; the number of processes may change in betwe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,19 @@ def generator(seed: int, *key: int) -> Generator:
     """A CPU generator of its own for each seed and key, such as (BATCH, epoch, step)."""
     mixed = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)
     return Generator().manual_seed(int(mixed[0]))
+
+
+def leaves_one(length: int, batch_size: int) -> bool:
+    """Whether the last batch would be one sample, of which batch norms could tell no variance."""
+    return batch_size > 1 and length % batch_size == 1
+
+
+def has_length(data: Iterable[Any]) -> bool:
+    """Whether it says how much it holds; a DataLoader of a stream has `len`, which fails."""
+    try:
+        return isinstance(data, Sized) and len(data) >= 0
+    except TypeError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -102,23 +102,20 @@ def _likeness(layer: Layer, x: Tensor) -> tuple[object, ...]:
 
 
 def _quickest(layer: Layer, x: Tensor, seconds: float) -> str | None:
-    """The order that runs this layer in the least time, or None where it is the one taken anyway."""
-    by_itself = dataclasses.replace(layer.execution, inference=None)
-    positions = layer.positions(x)
-    taken = by_itself.choose(
-        layer.transform, positions, layer.area, inference=True, kept=True, rows=layer.has_rows
-    )
+    """The order that runs this layer in the least time, or None where it is no slower by itself."""
     orders = layer.transform.legal_orders
+    if len(orders) == 1:
+        return None
     least = min(order.per_vector for order in orders)
     tried = [
         order.name
         for order in orders
-        if order == taken or order == orders[0] or order.per_vector <= _MOST * least
+        if order == orders[0] or order.per_vector <= _MOST * least
         if layer.area == 1 or order.convolves(layer.area)
     ]
+    by_itself = dataclasses.replace(layer.execution, inference=None)
 
-    def call(order: str) -> Callable[[], object]:
-        execution = Execution(order=order)
+    def call(execution: Execution) -> Callable[[], object]:
         trial = copy.deepcopy(layer)
         trial.execution = execution
 
@@ -128,10 +125,9 @@ def _quickest(layer: Layer, x: Tensor, seconds: float) -> str | None:
 
         return run
 
-    if len(tried) == 1:
-        return None
-    calls = {name: call(name) for name in tried}
+    executions: dict[str | None, Execution] = {None: by_itself}
+    executions |= {name: Execution(order=name) for name in tried}
+    calls = {name: call(execution) for name, execution in executions.items()}
     timings = time_in_turns(calls, rounds=_ROUNDS, seconds=seconds, wait=_wait_for(layer))
     best = min(timings, key=lambda name: timings[name].best)
-    quicker = timings[best].best < _WORSE * timings[taken.name].best if taken.name in timings else True
-    return best if quicker else None
+    return best if timings[best].best < _WORSE * timings[None].best else None

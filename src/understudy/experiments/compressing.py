@@ -173,6 +173,7 @@ def _recovered(
         epochs=teaching.epochs,
         settings=settings,
         out=folder,
+        output_of=curve.settings["output_of"],
         report=report,
         watch=watch,
     )

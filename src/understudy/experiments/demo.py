@@ -141,6 +141,7 @@ def _data(recipe: Recipe) -> Found:
         seed=recipe.seed,
         batch_size=recipe.batch_size,
         augment=Augment(padding=recipe.crop_padding, flip=recipe.flip, cutout=recipe.cutout),
+        apart=True,
     )
 
 

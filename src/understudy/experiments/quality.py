@@ -80,7 +80,8 @@ class Yardstick:
                 labelled += batch.size
         if self.mean is not None:
             across, own, wanted_own = products.tolist()
-            cosines = count * across / math.sqrt(own * wanted_own) if own * wanted_own else float(count)
+            is_same = own == wanted_own == across  # as of a constant, which has no direction either
+            cosines = count * across / math.sqrt(own * wanted_own) if own * wanted_own else count * is_same
         is_whole = labelled == count
         return Quality(
             samples=count,
@@ -122,13 +123,14 @@ def footprint(model: nn.Module, example: Batch) -> tuple[Footprint, str]:
 
 
 def latency(student: nn.Module, original: nn.Module, example: Batch) -> Latency:
-    """The two in turns, on one input."""
+    """The two in turns, on a copy of one input."""
+    device = next((parameter.device for parameter in student.parameters()), torch.device("cpu"))
+    copied = example.to(device)
 
     @torch.inference_mode()
     def call(model: nn.Module) -> None:
-        example.forward(model)
+        copied.forward(model)
 
-    device = next((parameter.device for parameter in student.parameters()), torch.device("cpu"))
     taken = time_in_turns(
         {"student": lambda: call(student.eval()), "original": lambda: call(original.eval())},
         rounds=_ROUNDS,

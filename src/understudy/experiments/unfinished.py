@@ -23,6 +23,7 @@ from understudy.students.file import load, save
 from .tradeoff import Made
 
 STUDENT, PLAN = "student.safetensors", "plan.json"
+_NEW = ".student.safetensors"  # until its record is written
 _ASKED, _RECORD, _RUN, _LOCK = "asked.json", "student.json", "recovery", ".lock"
 _FORMAT = 1
 
@@ -112,13 +113,14 @@ class Unfinished:
         return self.folder / name / _RUN
 
     def keep(self, made: Made) -> None:
-        """Write a student; it is there once its record is."""
+        """Write a student; it is there once its record is, until when one from before recovery stays."""
         self.begin()
         folder = self.folder / made.record.name
         folder.mkdir(exist_ok=True)
-        save(made.network, folder / STUDENT)
+        save(made.network, folder / _NEW)
         made.plan.save(folder / PLAN)
         write_record(folder / _RECORD, made.record, _FORMAT)
+        (folder / _NEW).replace(folder / STUDENT)
         if made.record.recovery is not None:
             shutil.rmtree(folder / _RUN, ignore_errors=True)
 
@@ -132,6 +134,8 @@ class Unfinished:
         record = self.kept(name)
         assert record is not None
         folder = self.folder / name
+        if (folder / _NEW).is_file() and (record.recovery is not None or not (folder / STUDENT).is_file()):
+            (folder / _NEW).replace(folder / STUDENT)  # killed right after its record was written
         return Made(load(folder / STUDENT, model).eval(), Plan.load(folder / PLAN), record)
 
     # ---- the end ---------------------------------------------------------------------------------------

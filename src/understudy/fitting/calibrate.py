@@ -178,8 +178,13 @@ def _output_gradients(
         if count >= GRADIENT_SAMPLES:
             break
         outputs.clear()
-        with torch.enable_grad(), _GradientsStayOn(), watching(layers, keep):
-            z = run(model, batch, output_of)
+        try:
+            with torch.enable_grad(), _GradientsStayOn(), watching(layers, keep):
+                z = run(model, batch, output_of)
+        except DataError:  # it does what needs gradients to be off, as `.numpy()`
+            outputs.clear()
+            with torch.enable_grad(), watching(layers, keep):
+                z = run(model, batch, output_of)
         if not z.requires_grad:  # the network runs in inference mode, or lets go of what it computed
             return {}
         signs = torch.randint(0, 2, z.shape, generator=generator).to(z) * 2 - 1
@@ -199,7 +204,10 @@ def _output_gradients(
 
 
 class _GradientsStayOn(TorchFunctionMode):
-    """Networks whose frozen part runs in `torch.no_grad()`: that part, too, is worth something."""
+    """What a network says by `torch.no_grad()` or `set_grad_enabled` is not heard.
+
+    A frozen part, too, is worth something. All ways to switch gradients off end in this private function.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

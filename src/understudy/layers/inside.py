@@ -15,14 +15,15 @@ from understudy.transforms.two_factors import TwoFactors, Waist
 from .conv import merged_conv
 from .geometry import DenseConv, Geometry, is_channels_last
 from .kept import Steps
-from .layer import Layer
+from .pace import inside_pace
 from .separable import drawn_depthwise
+from .taps import TappedConv
 
 
-class InsideConv(Layer):
+class InsideConv(TappedConv):
     """in → waist (1×1, at every input pixel), depthwise k×k with the stride on the waist, → out (1×1).
 
-    It runs its factors, unless its execution says "formed": then the whole kernel, as one convolution.
+    Where its execution says "formed", the whole kernel runs as one convolution, in training too.
     """
 
     transform: TwoFactors
@@ -113,6 +114,12 @@ class InsideConv(Layer):
     def merged(self) -> DenseConv:
         """One dense k×k convolution."""
         return merged_conv(self.geometry, self.weight, self.bias)
+
+    def pace(self, positions: int) -> float:
+        """The factors, and the taps between them."""
+        pixels = positions * math.prod(self.stride)
+        shape = self.in_channels, self.out_channels
+        return inside_pace(self.waist, shape, self.geometry.area, pixels, positions)
 
     def ideal_mult_adds(self, positions: int, pixels: int) -> int:
         """The way in at every input pixel, the taps and the way out at every output pixel."""

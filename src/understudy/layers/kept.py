@@ -130,14 +130,18 @@ class Kept:
         """The prepared state of an order: the kept one, as long as nothing it follows from changed."""
         if order.per_call == 0 and order.name != FORMED:  # its stages are the parameters themselves
             return transform.prepare(order.name)
+        return self.made(layer, order.name, lambda: transform.prepare(order.name))
+
+    def made(self, layer: nn.Module, name: str, make: Callable[[], State]) -> State:
+        """What `make` makes, by a name: the kept one, as long as nothing it follows from changed."""
         record = self._now(layer)
         if record is None:
-            return transform.prepare(order.name)
+            return make()
         autocast = torch.is_autocast_enabled(record.device)
         dtype = torch.get_autocast_dtype(record.device) if autocast else None
-        found = record.states.get((order.name, dtype))
+        found = record.states.get((name, dtype))
         if found is None:
-            found = record.states[order.name, dtype] = _in_order(transform.prepare(order.name))
+            found = record.states[name, dtype] = _in_order(make())
         return found
 
     def steps(self, layer: nn.Module, shape: torch.Size, make: Callable[[], Steps]) -> Steps | None:

@@ -16,6 +16,7 @@ import torch
 from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, Order
 from understudy.transforms.stages import Blocks, Follow, Permute, Product, few_rows
+from understudy.transforms.two_factors import Waist
 
 Kind = Literal["plain", "sliced", "blocks", "depthwise", "moved", "other"]
 _GAIN = 0.9  # an order must take less than this share of the dense product's time to be preferred to it
@@ -65,6 +66,33 @@ def pace_of(works: Iterable[Work], positions: int, *, rows: bool = False) -> flo
         taken += pace.call + work.weights / _WEIGHTS
         taken += positions * (work.mult_adds / pace.mult_adds + work.values / pace.values) / threads
     return taken
+
+
+def inside_pace(
+    waist: Waist, shape: tuple[int, int], area: int, pixels: int, positions: int, groups: int = 1
+) -> float:
+    """The way in at every input pixel, the taps and the way out at every output pixel; all groups at once."""
+    in_features, out_features = shape
+    width = groups * waist.width
+    coming = Work("plain", groups * waist.before, groups * waist.before, groups * in_features + width)
+    going = Work("plain", groups * waist.after, groups * waist.after, width + groups * out_features)
+    return pace_of([coming], pixels) + pace_of([taps_work(width, area), going], positions)
+
+
+def taps_work(channels: int, area: int) -> Work:
+    """A depthwise convolution."""
+    return Work("depthwise", 0, channels * area, 2 * channels)
+
+
+def kernel_pace(shape: tuple[int, int], area: int, positions: int) -> float:
+    """One convolution by a kernel that is formed ahead."""
+    entries = math.prod(shape) * area
+    return pace_of([Work("plain", entries, entries, sum(shape))], positions)
+
+
+def is_whole_quicker(whole: float, parts: float) -> bool:
+    """Whether one product that is formed ahead is preferred to parts that take so long."""
+    return _GAIN * whole <= parts
 
 
 def quickest(

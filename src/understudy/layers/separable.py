@@ -14,10 +14,11 @@ from .conv import Conv, merged_conv
 from .execution import Execution
 from .geometry import DenseConv, Geometry
 from .kept import Steps
-from .layer import Layer
+from .pace import pace_of, quickest, taps_work
+from .taps import TappedConv
 
 
-class SeparableConv(Layer):
+class SeparableConv(TappedConv):
     """A depthwise k×k convolution without bias, then a structured pointwise one."""
 
     def __init__(self, transform: Transform, geometry: Geometry, bias: Tensor | None = None) -> None:
@@ -78,6 +79,12 @@ class SeparableConv(Layer):
     def merged(self) -> DenseConv:
         """One dense k×k convolution."""
         return merged_conv(self.geometry, self.weight, self.bias)
+
+    def pace(self, positions: int) -> float:
+        """The depthwise taps, then the quickest order of the pointwise map."""
+        transform, shape = self.transform, (self.in_channels, self.out_channels)
+        _, pointwise = quickest(type(transform), shape, transform.knob, transform.legal_orders, positions)
+        return pace_of([taps_work(self.in_channels, self.geometry.area)], positions) + pointwise
 
     def ideal_mult_adds(self, positions: int, pixels: int) -> int:
         """The depthwise taps, then the pointwise map."""

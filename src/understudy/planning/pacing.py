@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 import torch
 
-from understudy.layers.pace import OVERHEAD, Work, pace_of, quickest
+from understudy.layers.pace import (
+    OVERHEAD,
+    Work,
+    inside_pace,
+    is_whole_quicker,
+    kernel_pace,
+    pace_of,
+    quickest,
+    taps_work,
+)
 from understudy.layers.replacement import Way
 from understudy.transforms import Transform, get_transform
 from understudy.transforms.orders import convolving
@@ -27,29 +36,33 @@ def stand_in_nanoseconds(
         return _inside_nanoseconds(site, with_two_factors(transform).waist(*shape, knob), shape)
     area = site.area if way == "unfolded" else 1
     orders = convolving(transform.all_orders(*shape, knob), area)
-    taps = Work("depthwise", 0, site.in_features * site.area, 2 * site.in_features)
+    taps = taps_work(site.in_features, site.area)
     forming = Work("plain", 0, site.groups * transform.forming_mult_adds(*shape, knob), 0)
     taken = pace_of([forming] * site.weight_reads, 1)
     for positions in _positions(site):
         rows = site.kind == "linear"
         _, each = quickest(transform, shape, knob, orders, positions, area=area, rows=rows)
-        taken += OVERHEAD + site.groups * each
+        parts = site.groups * each
         if way == "separable":
-            taken += pace_of([taps], positions)
+            parts = _or_whole(site, shape, positions, parts + pace_of([taps], positions))
+        taken += OVERHEAD + parts
     return round(taken)
 
 
 def _inside_nanoseconds(site: Site, waist: Waist, shape: tuple[int, int]) -> int:
-    """The way in at every input pixel, the taps and the way out at every output pixel; all groups at once."""
-    in_features, out_features, groups = *shape, site.groups
-    width = groups * waist.width
-    coming = Work("plain", groups * waist.before, groups * waist.before, groups * in_features + width)
-    taps = Work("depthwise", 0, width * site.area, 2 * width)
-    going = Work("plain", groups * waist.after, groups * waist.after, width + groups * out_features)
     taken = 0.0
     for pixels, positions in zip(site.pixels or (), _positions(site), strict=True):
-        taken += OVERHEAD + pace_of([coming], pixels) + pace_of([taps, going], positions)
+        parts = inside_pace(waist, shape, site.area, pixels, positions, site.groups)
+        taken += OVERHEAD + _or_whole(site, shape, positions, parts)
     return round(taken)
+
+
+def _or_whole(site: Site, shape: tuple[int, int], positions: int, parts: float) -> float:
+    """Of parts with taps, or of their whole kernel where that is quicker; groups run their parts."""
+    if site.groups > 1:
+        return parts
+    whole = kernel_pace(shape, site.area, positions)
+    return whole if is_whole_quicker(whole, parts) else parts
 
 
 def site_nanoseconds(site: Site) -> int:

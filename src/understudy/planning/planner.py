@@ -111,10 +111,12 @@ def plan(
     ):
         raise ValueError("a request says everything: give it alone, or what it is made of")
     survey = _survey(model, example, request, include if callable(include) else None, meta=meta)
-    if calibration is not None and example is None and include is None and exclude is None:
+    is_free = example is None and include is None and not (request.include or request.exclude)
+    if calibration is not None and is_free and isinstance(model, nn.Module):
         # It has seen in which order layers run, and so which is the last one.
         known = set(calibration.paths)
-        if {site.path for site in survey.chosen} - known:
+        chosen = {site.path for site in survey.chosen}
+        if len(chosen - known) == len(known - chosen) == 1 and known <= {site.path for site in survey.items}:
             survey = _survey(model, None, request, lambda site: site.path in known, meta=meta)
     whole = dataclasses.replace(request, include=survey.include, exclude=survey.exclude)
     if calibration is not None:

@@ -32,7 +32,8 @@ def load_weights(
     are taken as they are. Otherwise the two hierarchies are matched from the top: modules with the same
     shapes inside correspond, and among alike ones the first to the first, in natural order. Where all tensors
     fit one after the other as they are stored, by shape and last name, and that is another pairing, they are
-    paired so, with a warning. Anything left over on either side is an error, and the model is then unchanged.
+    paired so, with a warning; but not where the names are sorted and pair in natural order. Anything left
+    over on either side is an error, and the model is then unchanged.
 
     >>> from torch import nn
     >>> weights = {"first.weight": torch.ones(2, 3), "first.bias": torch.ones(2)}
@@ -49,8 +50,10 @@ def load_weights(
         shapes = {key: tuple(state[original].shape) for key, original in renamed.items()}
         targets = {key: tuple(tensor.shape) for key, tensor in wanted.items()}
         found = _match(_tree(shapes), _tree(targets), shapes, targets)
+        # The order of a file that sorts its names, as safetensors does, tells nothing.
+        tells = list(shapes) != sorted(shapes) or len(found) < max(len(shapes), len(targets))
         in_order = dict(zip(shapes, targets, strict=False))
-        if found != in_order and _fits_in_order(shapes, targets):
+        if tells and found != in_order and _fits_in_order(shapes, targets):
             found = in_order
             warnings.warn(
                 f"the names of the weights are not those of {type(model).__name__}: all {len(found)} tensors "

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy._util.modules import take_modes_
-from understudy.data.sampler import Sampler
+from understudy.data.sampler import Sampler, has_length, leaves_one
 from understudy.distil.groups import parameter_sizes
 from understudy.fitting.inputs import OutputOf, read_batches
 from understudy.students.file import load
@@ -41,6 +41,7 @@ SETTINGS = Recipe(
     weight_decay=1e-2,
 )
 _SIZE = 0.2  # about that of ResNet-20's students at half of the parameters
+_COARSE = 1e-4  # share of a number that cannot be added to it any more
 _TRIALS = 6  # steps by which the time of one is told; the first does not count
 
 
@@ -87,8 +88,7 @@ def recover(
     batches = _batches(data, recipe)
     copied = copy.deepcopy(student)
     _check_precision(copied)
-    was_frozen = not any(parameter.requires_grad for parameter in copied.parameters())
-    if was_frozen:
+    if not any(parameter.requires_grad for parameter in copied.parameters()):
         copied.requires_grad_(True)
     job = Job(copied, batches, teacher, test_batches=test, settings=recipe, output_of=output_of)
     if seconds is not None:
@@ -106,24 +106,31 @@ def recover(
         with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's numbers are left alone
             fitted = fit(job, run, report=report, watch=watch)
     take_modes_(fitted.network, student)
-    if was_frozen:
-        fitted.network.requires_grad_(False)
+    for name, parameter in fitted.network.named_parameters():
+        parameter.requires_grad_(student.get_parameter(name).requires_grad)
     return fitted
 
 
 def _check_precision(student: nn.Module) -> None:
     """Raise a ValueError where parameters are too coarse for the steps that an optimiser takes."""
-    if any(parameter.dtype == torch.float16 for parameter in student.parameters()):
-        raise ValueError("the student is in float16, too coarse to be trained: recover student.float()")
+    for dtype in {parameter.dtype for parameter in student.parameters() if parameter.is_floating_point()}:
+        if torch.finfo(dtype).eps > _COARSE:
+            name = str(dtype).removeprefix("torch.")
+            raise ValueError(f"the student is in {name}, too coarse to be trained: recover student.float()")
+
+
+def changed_settings(changes: Mapping[str, Any]) -> Recipe:
+    """`SETTINGS` with changes; of another optimiser all rates are the same, unless they are named too."""
+    is_other = changes.get("optimiser", SETTINGS.optimiser) != SETTINGS.optimiser
+    return SETTINGS.replaced({"rates": "same", **changes} if is_other else changes)
 
 
 def settings_for(student: nn.Module, changes: Mapping[str, Any]) -> Recipe:
-    """`SETTINGS` with changes; the rate, unless they name one, in proportion to the student's parameters.
+    """`changed_settings`; the rate, unless one is named, in proportion to the student's parameters.
 
-    AdamW moves each of them by about the rate at a step, however small they are. Of another optimiser all
-    rates are the same.
+    AdamW moves each of them by about the rate at a step, however small they are.
     """
-    recipe = SETTINGS.replaced({"rates": "same", **changes} if "optimiser" in changes else changes)
+    recipe = changed_settings(changes)
     if "learning_rate" in changes:
         return recipe
     sizes = parameter_sizes(student).values()
@@ -138,20 +145,12 @@ def _batches(data: BatchSource | Iterable[Any] | Tensor, recipe: Recipe) -> Batc
         return data
     if isinstance(data, Tensor):
         return _Shuffled(data, recipe)
-    if isinstance(data, Iterator) or not _has_length(data):
+    if isinstance(data, Iterator) or not has_length(data):
         data = list(data)
     assert isinstance(data, Sized)
     if not len(data):
         raise ValueError("the data hold no batch")
     return _Pairs(data)
-
-
-def _has_length(data: Iterable[Any]) -> bool:
-    """Whether it says how much it holds; a DataLoader of a stream has `len`, which fails."""
-    try:
-        return isinstance(data, Sized) and len(data) >= 0
-    except TypeError:
-        return False
 
 
 class _Pairs:
@@ -176,8 +175,7 @@ class _Shuffled:
     def __init__(self, inputs: Tensor, recipe: Recipe) -> None:
         self.inputs = inputs
         size = min(recipe.batch_size, len(inputs))
-        is_one_left = size > 1 and len(inputs) % size == 1  # of which batch norms could tell no variance
-        self.sampler = Sampler(len(inputs), size, recipe.seed, drop_last=is_one_left)
+        self.sampler = Sampler(len(inputs), size, recipe.seed, drop_last=leaves_one(len(inputs), size))
 
     def __len__(self) -> int:
         return self.sampler.steps

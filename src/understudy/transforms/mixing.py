@@ -1,7 +1,8 @@
 """Numbers mixed by arithmetic alone: what a seed means is the same in every runtime, language and graph.
 
 Everything here is additions, products, divisions and remainders of whole numbers below 2⁶³. In an exported
-graph those of `shuffled` stay below 2³¹, for some runtimes have no longer ones: its few cubes are constants.
+graph those of `shuffled` stay below 2³¹ for matrices of up to 46,340 rows or columns, for some runtimes
+have no longer ones: its few cubes are constants.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def shuffled(size: int, seed: int, device: torch.device | None = None) -> Tensor
     width = size // height
     rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
     factor = next(b for b in range(factor % width, 3 * width) if math.gcd(b, width) == 1)
-    row, column = rows[:, None], (columns * factor % width)[None]
+    row, column = rows[:, None], (columns * (factor % width) % width)[None]
     for place, key in enumerate(rounds):  # cubes of few numbers, looked up for all
         if place % 2 == 0:
             column = (column + _look_up(_cubes(rows, key, width), row)) % width

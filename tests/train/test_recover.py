@@ -113,7 +113,7 @@ def test_a_student_that_is_frozen_is_trained_and_frozen_again(
     model: nn.Module, student: nn.Module, tmp_path: Path
 ) -> None:
     student.requires_grad_(False)
-    network = recover(student, model, inputs(), epochs=20, settings=STRONG).network
+    network = recover(student, model, inputs(), epochs=12, settings=STRONG).network
     assert error(network, model) < 0.9 * error(student, model)
     assert not any(parameter.requires_grad for parameter in network.parameters())
     student.get_parameter("last.weight").requires_grad_(True)
@@ -157,7 +157,7 @@ def test_the_output_that_compress_keeps_is_the_one_that_is_taught(given: Any, ou
         torch.manual_seed(0)
         model = Heads(given).eval()
     student = us.compress(model, ratio=0.65, data=inputs(64), output_of=output_of)
-    network = recover(student, model, inputs(), epochs=20, settings=STRONG, output_of=output_of).network
+    network = recover(student, model, inputs(), epochs=8, settings=STRONG, output_of=output_of).network
     assert error(network.get_submodule("body"), model.body) < error(student.get_submodule("body"), model.body)
 
 

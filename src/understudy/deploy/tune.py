@@ -17,6 +17,7 @@ from understudy.counting.trace import Example
 from understudy.layers.execution import Execution
 from understudy.layers.layer import Layer, stand_ins
 from understudy.students.wrappers import unwrapped
+from understudy.transforms.orders import FORMED, convolving
 
 from .graph import outputs
 from .speed import forward_pass
@@ -103,16 +104,11 @@ def _likeness(layer: Layer, x: Tensor) -> tuple[object, ...]:
 
 def _quickest(layer: Layer, x: Tensor, seconds: float) -> str | None:
     """The order that runs this layer in the least time, or None where it is no slower by itself."""
-    orders = layer.transform.legal_orders
+    orders = convolving(layer.transform.legal_orders, layer.area)
     if len(orders) == 1:
         return None
-    least = min(order.per_vector for order in orders)
-    tried = [
-        order.name
-        for order in orders
-        if order == orders[0] or order.per_vector <= _MOST * least
-        if layer.area == 1 or order.convolves(layer.area)
-    ]
+    least = min(order.per_vector for order in layer.transform.legal_orders)
+    tried = [order.name for order in orders if order.name == FORMED or order.per_vector <= _MOST * least]
     by_itself = dataclasses.replace(layer.execution, inference=None)
 
     def call(execution: Execution) -> Callable[[], object]:

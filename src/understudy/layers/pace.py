@@ -84,10 +84,10 @@ def taps_work(channels: int, area: int) -> Work:
     return Work("depthwise", 0, channels * area, 2 * channels)
 
 
-def kernel_pace(shape: tuple[int, int], area: int, positions: int) -> float:
-    """One convolution by a kernel that is formed ahead."""
-    entries = math.prod(shape) * area
-    return pace_of([Work("plain", entries, entries, sum(shape))], positions)
+def formed_work(in_channels: int, out_channels: int, area: int) -> Work:
+    """One product with a matrix, or one convolution with a kernel of so many taps, formed ahead."""
+    entries = in_channels * out_channels * area
+    return Work("plain", entries, entries, in_channels + out_channels)
 
 
 def is_whole_quicker(whole: float, parts: float) -> bool:
@@ -124,8 +124,7 @@ def works(
 ) -> tuple[Work, ...]:
     """What the stages of an order do, from their shapes alone."""
     if order.name == FORMED:
-        entries = in_features * out_features
-        return (Work("plain", entries, entries, in_features // area + out_features),)
+        return (formed_work(in_features // area, out_features, area),)
     with torch.no_grad():
         stages = _weightless(transform, in_features, out_features, knob).stages(order.name)
     made: list[Work] = []

@@ -12,7 +12,7 @@ from .execution import AUTO
 from .geometry import DenseConv, Geometry
 from .kept import Steps
 from .layer import Layer
-from .pace import is_whole_quicker, kernel_pace
+from .pace import formed_work, is_whole_quicker, pace_of
 
 _WHOLE = "whole"
 
@@ -37,8 +37,8 @@ class TappedConv(Layer):
         geometry, positions = self.geometry, self.positions(x)
         if self.execution.in_inference != AUTO or geometry.padding_mode != "zeros":
             return super()._all_steps(x)
-        whole = kernel_pace((self.in_channels, self.out_channels), geometry.area, positions)
-        if not is_whole_quicker(whole, self.pace(positions)):
+        whole = formed_work(self.in_channels, self.out_channels, geometry.area)
+        if not is_whole_quicker(pace_of([whole], positions), self.pace(positions)):
             return super()._all_steps(x)
         (kernel,) = self._kept.made(self, _WHOLE, lambda: (Product(self.matrix()),))
         assert isinstance(kernel, Product)

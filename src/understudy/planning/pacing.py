@@ -9,9 +9,9 @@ import torch
 from understudy.layers.pace import (
     OVERHEAD,
     Work,
+    formed_work,
     inside_pace,
     is_whole_quicker,
-    kernel_pace,
     pace_of,
     quickest,
     taps_work,
@@ -61,7 +61,7 @@ def _or_whole(site: Site, shape: tuple[int, int], positions: int, parts: float) 
     """Of parts with taps, or of their whole kernel where that is quicker; groups run their parts."""
     if site.groups > 1:
         return parts
-    whole = kernel_pace(shape, site.area, positions)
+    whole = pace_of([formed_work(*shape, site.area)], positions)
     return whole if is_whole_quicker(whole, parts) else parts
 
 

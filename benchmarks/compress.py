@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class Cell:
     share: float
     metric: str = "params"
     seconds: float = 0.0  # of recovery
-    steps: int = 0  # or so many
+    updates: int = 0  # or so many steps of it
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -101,7 +102,7 @@ class Bench:
         student, told = self._made(cell, subject)
         seconds = time.monotonic() - started
         found = {"score": subject.score(us.merge(student)), "took": round(seconds, 1), **told}
-        if cell.seconds or cell.steps:
+        if cell.seconds or cell.updates:
             # Networks that are far from the original, or not trained at all, do with the larger rate.
             plain = {"learning_rate": SETTINGS.learning_rate, "rates": "same"}
             settings = plain if cell.method in ALONE else {}
@@ -148,15 +149,15 @@ class Bench:
     def _training(self, cell: Cell, subject: Subject) -> tuple[Any, dict[str, Any]]:
         """Training images without their labels, else those that were looked at; and how long to train."""
         if subject.name not in CIFAR:
-            epochs = cell.steps // len(subject.batches)
+            epochs = cell.updates // len(subject.batches)
             return subject.batches, {"seconds": cell.seconds} if cell.seconds else {"epochs": epochs}
         files = sorted(self.folders.cifar.glob("data_batch_*.bin"))
         images = torch.cat(
-            [cifar_images(file, subject.name)[0] for file in files[: 1 if cell.steps else None]]
+            [cifar_images(file, subject.name)[0] for file in files[: 1 if cell.updates else None]]
         )
         if cell.seconds:
             return images, {"seconds": cell.seconds}
-        return images[: cell.steps * SETTINGS.batch_size], {"epochs": 1}
+        return images[: cell.updates * SETTINGS.batch_size], {"epochs": 1}
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -170,6 +171,12 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def keys(done: Iterable[dict[str, Any]]) -> set[tuple[object, ...]]:
+    """What the cells of a result are found by."""
+    fields = dataclasses.fields(Cell)
+    return {tuple(cell.get(field.name, field.default) for field in fields) for cell in done}
+
+
 def measure(
     name: str, wanted: list[Cell], given: argparse.Namespace, *, quick: bool = False
 ) -> list[dict[str, Any]]:
@@ -177,8 +184,7 @@ def measure(
     bench = Bench(Folders(given.weights, given.cifar, given.imagenet, given.texts), quick=quick)
     file = RESULTS / f"{name}.json"
     done: list[dict[str, Any]] = json.loads(file.read_text())["cells"] if file.exists() else []
-    fields = dataclasses.fields(Cell)
-    held = {tuple(cell.get(field.name, field.default) for field in fields) for cell in done}
+    held = keys(done)
     started = time.monotonic()
     for cell in wanted:
         is_late = time.monotonic() - started > 60 * given.limit

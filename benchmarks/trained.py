@@ -22,7 +22,7 @@ from understudy.experiments import every_transform
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"
 NETWORKS = ("wrn_16_2", "resnet56", "efficientnet_lite0")
 SHARES = (0.5, 0.3, 0.15)
-STEPS = {"wrn_16_2": 40, "resnet56": 40, "efficientnet_lite0": 64}  # of recovery; two epochs of the last
+UPDATES = {"wrn_16_2": 40, "resnet56": 40, "efficientnet_lite0": 64}  # two epochs of the last
 LEAN = ("low_rank", "shuffle", "btt", "tucker")  # those that save mult-adds, beside what pruning saves
 
 
@@ -30,13 +30,15 @@ def cells() -> list[Cell]:
     """A network after the other; the slow families last."""
     methods = ["torch_pruning", *(name for name in every_transform() if name not in SLOW)]
     found = [
-        Cell(network, method, share, metric, steps=STEPS[network])
+        Cell(network, method, share, metric, updates=UPDATES[network])
         for network in NETWORKS
         for metric, asked in (("params", methods), ("mult_adds", ["torch_pruning", *LEAN]))
         for share in SHARES
         for method in asked
     ]
-    return found + [Cell(network, name, 0.5, steps=STEPS[network]) for network in NETWORKS for name in SLOW]
+    return found + [
+        Cell(network, name, 0.5, updates=UPDATES[network]) for network in NETWORKS for name in SLOW
+    ]
 
 
 def lines(done: Sequence[dict[str, Any]]) -> list[str]:

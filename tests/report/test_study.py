@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic import errors, result, size
 
+import compress
 import study
 import trained
 from study_page import Finding, Study, beside_dense, errors_table, filled, findings
@@ -185,6 +186,12 @@ def test_the_table_has_a_line_for_every_structure_and_budget() -> None:
         "| `shuffle` | 35,000 | 6.00M | 1.00 |  | 16.50 (16.00 to 17.00) |  | 18.50 |",
         "| `shuffle` | 35,000 | 6.00M | 1.00 |  | 20.00 |  |  |",
     ]
+
+
+def test_cells_that_are_measured_are_found_again() -> None:
+    measured = trained.committed()
+    assert len(compress.keys(measured)) == len(measured)
+    assert compress.keys(measured) <= {cell.key for cell in trained.cells()}
 
 
 def test_trained_networks_have_a_row_for_every_method_and_budget() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -14,14 +14,17 @@ Size = Callable[[nn.Module], int]
 
 
 class PeerError(Exception):
-    """A peer does not know how to make this network small."""
+    """A peer does not know how to make this network so small."""
 
 
 def pruned(model: nn.Module, example: tuple[int, ...], budget: int, size: Size) -> nn.Module:
-    """Torch-Pruning 1.6: channels of least magnitude, over the whole network, down to such a size."""
+    """Torch-Pruning 1.6: channels of least magnitude, over the whole network, down to such a size.
+
+    It cannot follow shortcuts that pad channels with zeros: there the channels inside the blocks are pruned.
+    """
     import torch_pruning
 
-    def at(ratio: float) -> nn.Module:
+    def at(ratio: float, is_inside: bool) -> nn.Module:
         made = copy.deepcopy(model).eval()
         last = [module for module in made.modules() if isinstance(module, nn.Linear)][-1]
         pruner = torch_pruning.pruner.MagnitudePruner(
@@ -30,15 +33,22 @@ def pruned(model: nn.Module, example: tuple[int, ...], budget: int, size: Size) 
             importance=torch_pruning.importance.MagnitudeImportance(p=2),
             global_pruning=True,
             pruning_ratio=ratio,
-            ignored_layers=[last],
+            ignored_layers=[last, *(_convolutions_of_shortcuts(made) if is_inside else ())],
         )
-        try:
-            pruner.step()
-        except IndexError as error:  # shortcuts that pad channels with zeros
-            raise PeerError(f"Torch-Pruning 1.6 cannot prune it: {error}") from error
+        pruner.step()
         return made
 
-    return least(at, budget, size)
+    try:
+        return least(lambda ratio: at(ratio, is_inside=False), budget, size)
+    except IndexError:
+        return least(lambda ratio: at(ratio, is_inside=True), budget, size)
+
+
+def _convolutions_of_shortcuts(model: nn.Module) -> Iterator[nn.Module]:
+    """Those whose outputs a shortcut is added to: all but the first ones of a block's several."""
+    for block in model.modules():
+        found = [layer for layer in block.children() if isinstance(layer, nn.Conv2d)]
+        yield from found[1:] if len(found) > 1 else found
 
 
 def decomposed(model: nn.Module, params: int) -> nn.Module:
@@ -76,12 +86,15 @@ def params_of(model: nn.Module) -> int:
 def least(make: Callable[[float], nn.Module], budget: int, size: Size = params_of) -> nn.Module:
     """The network of the least share taken away that is of at most such a size, to a thousandth."""
     low, high = 0.0, 0.999
-    found = make(high)
+    found = smallest = make(high)
     for _ in range(10):
         middle = (low + high) / 2
         made = make(middle)
+        smallest = min(smallest, made, key=size)
         if size(made) <= budget:
             found, high = made, middle
         else:
             low = middle
+    if size(found) > budget:
+        raise PeerError(f"the smallest that was found has {size(smallest):,}, not {budget:,}")
     return found

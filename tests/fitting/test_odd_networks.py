@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 import understudy as us
 from understudy.data.found import find_data
+from understudy.distil.guidance import SelfGuidance
 from understudy.experiments.quality import Yardstick
 from understudy.fitting.inputs import DataError, joined, read_batches
 from understudy.fitting.moments import Moments
@@ -84,6 +86,42 @@ def test_a_network_may_write_to_its_inputs_and_the_data_stay_as_they_are() -> No
     plain = recover(apart, Writing(in_place=False), x, epochs=2, settings={"batch_size": 32})
     with torch.no_grad():
         torch.testing.assert_close(recovered.network(x.clone()), plain.network(x))
+
+
+class Naming(nn.Module):
+    """Calls its layers with their input by name, or not."""
+
+    def __init__(self, *, by_name: bool) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv, self.up = nn.Conv2d(3, 16, 3, bias=False), nn.ConvTranspose2d(16, 16, 2)
+            self.norm, self.hidden, self.head = nn.BatchNorm2d(16), nn.Linear(16, 32), nn.Linear(32, 5)
+        self.by_name = by_name
+
+    def forward(self, x: Tensor) -> Tensor:
+        def call(layer: nn.Module, given: Tensor) -> Tensor:
+            out: Tensor = layer(input=given) if self.by_name else layer(given)
+            return out
+
+        x = call(self.up, call(self.norm, call(self.conv, x)).relu())
+        return call(self.head, call(self.hidden, x.mean((2, 3))).relu())
+
+
+def test_layers_that_are_called_by_name_are_compressed_tuned_and_guided_as_others() -> None:
+    x = torch.randn(64, 3, 6, 6, generator=torch.Generator().manual_seed(3))
+    kept = []
+    for by_name in (False, True):
+        made = us.compression(Naming(by_name=by_name).eval(), ratio=0.6, data=x)
+        student = us.tune(made.student, x[:2], seconds=0.001)
+        guided, losses = copy.deepcopy(student).train(), []
+        guidance = SelfGuidance(guided)
+        for share in (1.0, 0.5):
+            guidance.share = share
+            losses.append(guided(x).square().mean())
+        kept.append((str(made.plan), student(x), torch.stack(losses)))
+    assert kept[0][0] == kept[1][0]
+    torch.testing.assert_close(kept[1][1:], kept[0][1:])
 
 
 class Frozen(nn.Module):

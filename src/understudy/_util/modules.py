@@ -1,8 +1,9 @@
-"""One module in the place of another: its mode, its hooks, and where it stands."""
+"""One module in the place of another, its mode and its hooks; and what a hook sees."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from torch import nn
 
@@ -16,6 +17,11 @@ _HOOKS = (
     "_backward_pre_hooks",
     "_is_full_backward_hook",
 )
+
+
+def first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a module is called with first, by its place or by its name; None where there is nothing."""
+    return next(iter((*args, *kwargs.values())), None)
 
 
 def adopt(old: nn.Module, new: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from understudy._util.modules import first_input
 from understudy.layers.layer import Layer, stand_ins
 from understudy.transforms import Transform
 
@@ -141,7 +142,7 @@ class _Tracer(TorchDispatchMode):
     def _enter(self, path: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self.stack.append((path, module))
-            first = next(iter((*args, *kwargs.values())), None)
+            first = first_input(args, kwargs)
             if isinstance(first, Tensor):
                 self.record.inputs[path].append(tuple(first.shape))
 

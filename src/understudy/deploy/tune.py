@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from understudy._util.guard import the_amount, the_network
 from understudy._util.layouts import lay_channels_last_
+from understudy._util.modules import first_input
 from understudy._util.timing import time_in_turns
 from understudy.counting.trace import Example
 from understudy.layers.execution import Execution
@@ -79,14 +80,17 @@ def _inputs(network: nn.Module, example: Example) -> dict[str, Tensor]:
     """What every stand-in is given first in one pass."""
     found: dict[str, Tensor] = {}
 
-    def note(path: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def hook(_: nn.Module, given: tuple[Any, ...]) -> None:
-            if given and isinstance(given[0], Tensor):
-                found.setdefault(path, given[0].detach().clone(memory_format=torch.preserve_format))
+    def note(path: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            given = first_input(args, kwargs)
+            if isinstance(given, Tensor):
+                found.setdefault(path, given.detach().clone(memory_format=torch.preserve_format))
 
         return hook
 
-    handles = [layer.register_forward_pre_hook(note(path)) for path, layer in stand_ins(network)]
+    handles = [
+        layer.register_forward_pre_hook(note(path), with_kwargs=True) for path, layer in stand_ins(network)
+    ]
     try:
         outputs(network, example)
     finally:

@@ -34,19 +34,22 @@ class SelfGuidance:
         the_network(student, "student", copied=True)
         self.share = 1.0
         self.weights = nn.ParameterList()
-        self._hooks = [layer.register_forward_hook(self._beside(layer)) for _, layer in stand_ins(student)]
+        self._hooks = [
+            layer.register_forward_hook(self._beside(layer), with_kwargs=True)
+            for _, layer in stand_ins(student)
+        ]
 
-    def _beside(self, layer: Layer) -> Callable[[nn.Module, Any, Tensor], Tensor | None]:
+    def _beside(self, layer: Layer) -> Callable[..., Tensor | None]:
         with torch.no_grad():
             companion = layer.merged()
         companion.weight.requires_grad_(True)
         companion.bias = layer.bias  # type: ignore[assignment]  # one bias, which both add
         self.weights.append(companion.weight)
 
-        def blended(module: nn.Module, args: Any, out: Tensor) -> Tensor | None:
+        def blended(module: nn.Module, args: Any, kwargs: Any, out: Tensor) -> Tensor | None:
             if not module.training or self.share == 0:
                 return None
-            return torch.lerp(out, companion(args[0]).to(out.dtype), self.share)
+            return torch.lerp(out, companion(*args, **kwargs).to(out.dtype), self.share)
 
         return blended
 

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from understudy._util.guard import the_network
+from understudy._util.modules import first_input
 from understudy._util.quantities import parse_count
 from understudy.counting.operations import UnknownOperationError
 from understudy.layers.dense import DenseMap, the_dense_map
@@ -253,10 +254,13 @@ def real_rows(rows: Tensor, mask: Tensor | None, positions: Tensor | None) -> Te
 def watching(layers: dict[str, DenseMap], look: Look) -> Iterator[None]:
     """Call `look(path, layer, input, output)` at every call of every layer; what it returns is passed on."""
 
-    def hook(path: str, layer: DenseMap) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor | None]:
-        return lambda _, inputs, output: look(path, layer, inputs[0], output)
+    def hook(path: str, layer: DenseMap) -> Callable[..., Tensor | None]:
+        return lambda _, args, kwargs, output: look(path, layer, first_input(args, kwargs), output)
 
-    handles = [layer.module.register_forward_hook(hook(path, layer)) for path, layer in layers.items()]
+    handles = [
+        layer.module.register_forward_hook(hook(path, layer), with_kwargs=True)
+        for path, layer in layers.items()
+    ]
     try:
         yield
     finally:

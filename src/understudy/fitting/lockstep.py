@@ -10,9 +10,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from understudy._util.modules import first_input
 
 from .calibrate import pass_through
 from .inputs import Batch, DataError
@@ -39,17 +42,17 @@ def lockstep(
     go = threading.Semaphore(0)
     stop = threading.Event()
 
-    def pause(path: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            arrived.put((path, inputs[0]))
+    def pause(path: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            arrived.put((path, first_input(args, kwargs)))
             go.acquire()
             if stop.is_set():
                 raise _StopError
 
         return hook
 
-    def meet(path: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def meet(path: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             other = arrived.get()
             if isinstance(other, BaseException):
                 raise other
@@ -57,7 +60,7 @@ def lockstep(
                 there = "its end" if other is None else repr(other[0])
                 raise ApartError(f"the networks run apart: the student at {path!r}, the original at {there}")
             try:
-                visit(path, other[1], inputs[0])
+                visit(path, other[1], first_input(args, kwargs))
             except Exception as error:
                 failed.append(error)
                 raise
@@ -74,8 +77,11 @@ def lockstep(
             if not stop.is_set():
                 arrived.put(error)  # for the student's thread to raise
 
-    handles = [original.get_submodule(path).register_forward_pre_hook(pause(path)) for path in paths]
-    handles += [student.get_submodule(path).register_forward_pre_hook(meet(path)) for path in paths]
+    handles = [
+        network.get_submodule(path).register_forward_pre_hook(hook(path), with_kwargs=True)
+        for network, hook in ((original, pause), (student, meet))
+        for path in paths
+    ]
     thread = threading.Thread(target=run_original, daemon=True)
     thread.start()
     try:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from understudy._util.modules import first_input
 from understudy.layers import Layer
 
 from .calibrate import pass_through
@@ -86,9 +87,9 @@ def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, S
 
         return hook
 
-    def enter(path: str, module: nn.Module) -> object:
-        def hook(_: nn.Module, inputs: tuple[object, ...]) -> None:
-            source = given.get(id(inputs[0])) if inputs else None
+    def enter(path: str, module: nn.Module) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            source = given.get(id(first_input(args, kwargs)))
             if source is not None:
                 read.setdefault(source, []).append(path if isinstance(module, NORMS) else "")
 
@@ -97,7 +98,7 @@ def find_shifts(model: nn.Module, paths: list[str], batch: Batch) -> dict[str, S
     handles = [model.get_submodule(path).register_forward_hook(leave(path)) for path in paths]  # type: ignore[arg-type]
     for path, module in model.named_modules():
         if isinstance(module, NORMS) or not any(True for _ in module.children()):
-            handles.append(module.register_forward_pre_hook(enter(path, module)))
+            handles.append(module.register_forward_pre_hook(enter(path, module), with_kwargs=True))
     try:
         with torch.no_grad(), _Reads(given) as reads:
             pass_through(model, batch)

@@ -45,9 +45,9 @@ class Conv(Layer):
         order = self.execution.choose(self.transform, positions, self.area)
         return self.transform.keeps_much or (self.area > 1 and not order.convolves(self.area))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
-        return self.geometry.batched(self._call, x, self.in_channels)
+        return self.geometry.batched(self._call, input, self.in_channels)
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """The first stage takes the kernel where it can; plain stages after it are 1×1 convolutions."""

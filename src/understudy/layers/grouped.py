@@ -90,9 +90,9 @@ class GroupedConv(Layer):
         """The stages of the first group, then those of the next: equally many of each."""
         return tuple(itertools.chain.from_iterable(part.prepare(positions) for part in self.convs))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
-        return self.geometry.batched(self._call, x, self.in_channels)
+        return self.geometry.batched(self._call, input, self.in_channels)
 
     def steps(self, state: State) -> Steps | None:
         """Grouped convolutions in turn, their weights joined once, where all stages are plain."""

@@ -64,9 +64,9 @@ class InsideConv(TappedConv):
             return (Product(self.matrix()),)
         return self.transform.prepare(self.transform.legal_orders[1].name)  # the only one but "formed"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
-        return self.geometry.batched(self._call, x, self.in_channels)
+        return self.geometry.batched(self._call, input, self.in_channels)
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """The first stage, the taps, the other stages; the bias with the last where that is plain."""

@@ -47,9 +47,9 @@ class Linear(Layer):
         """As its transform does."""
         return self.transform.keeps_much
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply to `(..., in)`."""
-        return self._call(x)
+        return self._call(input)
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """Vectors are rows."""

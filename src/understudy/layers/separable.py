@@ -63,9 +63,9 @@ class SeparableConv(TappedConv):
         """The image between the two parts."""
         return True
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply to `(batch, in, …)` or `(in, …)`."""
-        return self.geometry.batched(self._call, x, self.in_channels)
+        return self.geometry.batched(self._call, input, self.in_channels)
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """The taps, then the pointwise map."""

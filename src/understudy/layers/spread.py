@@ -69,12 +69,12 @@ class Spread(_ConvTransposeNd):
         assert isinstance(weight, Tensor)
         return self._kernel(weight, self.groups)
 
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """As nn.ConvTranspose1d, 2d or 3d: apply to `(batch, in, …)` or `(in, …)`."""
         stride, kernel, dilation = list(self.stride), list(self.kernel_size), list(self.dilation)
-        extra = self._output_padding(x, output_size, stride, self._cut, kernel, len(kernel), dilation)
+        extra = self._output_padding(input, output_size, stride, self._cut, kernel, len(kernel), dilation)
         pointwise = Geometry.pointwise(len(self.kernel_size))
-        return pointwise.batched(partial(self._spread, extra=extra), x, self.in_channels)
+        return pointwise.batched(partial(self._spread, extra=extra), input, self.in_channels)
 
     @property
     def _cut(self) -> list[int]:
@@ -183,10 +183,10 @@ class Spread(_ConvTransposeNd):
 class LoweredSpread(Lowered):
     """Plain modules in turn, the last a transposed convolution."""
 
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """As nn.ConvTranspose1d, 2d or 3d."""
         *others, last = self
         for part in others:
-            x = part(x)
-        out: Tensor = last(x, output_size)
+            input = part(input)
+        out: Tensor = last(input, output_size)
         return out

@@ -81,6 +81,14 @@ def test_unfolded_low_rank_is_two_convolutions_and_shuffle_two_grouped_ones() ->
     assert [part.groups for part in shuffle.children() if isinstance(part, nn.Conv2d)] == [4, 4]
 
 
+def test_a_linear_layer_of_low_rank_is_two_of_pytorch_the_last_with_the_bias() -> None:
+    layer = Linear(LowRank(64, 24, 4), values(24).float())
+    plain = lowered(layer)
+    assert [type(part) for part in plain.children()] == [nn.Linear, nn.Linear]
+    assert [name for name, _ in plain.named_parameters()] == ["0.weight", "1.weight", "1.bias"]
+    torch.testing.assert_close(plain(values(5, 64).float()), layer(values(5, 64).float()))
+
+
 def test_what_is_taken_inside_is_three_convolutions() -> None:
     parts = list(lowered(InsideConv(LowRank(64, 32, 8), SQUARE, torch.zeros(32))).children())
     shapes = [(part.kernel_size, part.stride, part.groups) for part in parts if isinstance(part, nn.Conv2d)]

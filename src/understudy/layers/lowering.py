@@ -272,10 +272,14 @@ def _products(stage: Product, parameter: nn.Parameter) -> Iterator[nn.Module]:
 
 
 def _together(layer: Layer, parts: list[nn.Module], dims: int) -> nn.Module:
-    """The parts in turn; the bias comes last where no part has it."""
+    """The parts in turn; the bias is the last one's where that can add it, else it comes by itself."""
     if layer.bias is not None and not any(part._parameters.get("bias") is not None for part in parts):
         bias = nn.Parameter(layer.bias.detach().clone(), layer.bias.requires_grad)
-        parts.append(Shifted(bias, dims))
+        last = parts[-1]
+        if isinstance(last, nn.Linear):
+            last.bias = bias
+        else:
+            parts.append(Shifted(bias, dims))
     together = Lowered(*parts).train(layer.training)
     together.in_features = None if dims else layer.transform.in_features
     together.shell = layer.shell if isinstance(layer, Linear) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from understudy.transforms.stages import Permute, by_blocks
@@ -125,11 +126,14 @@ class Lowered(nn.Sequential):
         first = next(self.parameters())
         x = torch.eye(self.in_features, device=first.device, dtype=first.dtype)
         for part in self:
-            x = x if isinstance(part, Shifted) else part(x)
+            if isinstance(part, nn.Linear):
+                x = F.linear(x, part.weight)
+            elif not isinstance(part, Shifted):
+                x = part(x)
         return x.T if self.shell is None else self.shell.stored(x.T)
 
     @property
     def bias(self) -> Tensor | None:
         """The bias of a linear layer."""
         last = self[-1]
-        return last.bias if isinstance(last, Shifted) else None
+        return last.bias if isinstance(last, nn.Linear | Shifted) else None

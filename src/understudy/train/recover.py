@@ -67,9 +67,10 @@ def recover(
     list or a DataLoader of tensors, pairs or dictionaries, or batches of a DataSet. Either so many `epochs`
     of them, or about so many `seconds`: the time of a step is measured, and the rate falls to nothing by the
     last. `settings` change what `settings_for` gives, or are a whole recipe. With `out`, a folder, a run that
-    was killed goes on there; `test` batches have labels, and are tried after every epoch. `output_of` takes
-    the tensor to be taught of what the networks return, by default the first. All parameters of a student
-    are trained that are not frozen, or all where all are; it comes back in the modes that it was in.
+    was killed goes on there, and one that has ended is returned as it is; `test` batches have labels, and are
+    tried after every epoch. `output_of` takes the tensor to be taught of what the networks return, by default
+    the first. All parameters of a student are trained that are not frozen, or all where all are; it comes
+    back in the modes that it was in.
 
     >>> import torch, understudy as us
     >>> from understudy.train import recover

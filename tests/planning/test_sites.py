@@ -367,6 +367,68 @@ class NoisyInTraining(nn.Linear):
         return super().forward(nn.functional.dropout(x, training=self.training))
 
 
+class Backwards(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+class WithoutItsBias(nn.Linear):
+    """Which whoever calls it adds."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight)
+
+
+class InDouble(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x.double(), self.weight.double(), self.bias.double())
+
+
+class SameIfOdd(nn.Conv2d):
+    """As several networks of others that were first TensorFlow's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        missing = [-side % 2 for side in x.shape[2:]]
+        return super().forward(nn.functional.pad(x, (0, missing[1], 0, missing[0])) if any(missing) else x)
+
+
+class Mirrored(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, self.weight.transpose(0, 1), self.bias, self.stride, self.padding)
+
+
+class Unstrided(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, self.weight, self.bias, padding=1)[..., ::2, ::2]
+
+
+class Through(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+
+
+@pytest.mark.parametrize(
+    ("layer", "is_its_own"),
+    [
+        (Backwards(4, 4), True),
+        (WithoutItsBias(4, 4), True),
+        (WithoutItsBias(4, 4, bias=False), False),
+        (InDouble(4, 4), True),
+        (SameIfOdd(4, 4, 2, stride=2), True),
+        (Mirrored(4, 4, 3), True),
+        (Unstrided(4, 4, 3, stride=2, padding=1), True),
+        (Through(4, 8, 3, stride=2, padding=1), False),
+        (Through(4, 8, 3, padding=1, padding_mode="reflect"), True),
+        (Through(4, 8, 3, dilation=2), True),
+    ],
+)
+def test_a_subclass_is_passed_over_unless_its_product_is_that_of_its_parent(
+    layer: nn.Module, is_its_own: bool
+) -> None:
+    skip = by_path(nn.Sequential(layer, nn.Linear(4, 4)), include=["*"])["0"].skip
+    assert skip == (f"{type(layer).__name__} computes in its own way" if is_its_own else None)
+
+
 @pytest.mark.parametrize("subclass", [Casting, ByHand])
 def test_a_subclass_that_only_casts_or_passes_through_is_a_site(subclass: type[nn.Linear]) -> None:
     model = nn.Sequential(subclass(16, 16), nn.Linear(16, 4))

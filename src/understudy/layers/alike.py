@@ -29,7 +29,7 @@ class _Watch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.bias = bias
         self.products = 0
-        self.operands: tuple[Any, ...] = ()  # of the last product
+        self.operands: tuple[Any, ...] = ()  # of the last product, and of a convolution its geometry
         self.adds_bias = False
         self.others = False
 
@@ -38,7 +38,8 @@ class _Watch(TorchDispatchMode):
     ) -> Any:
         if func.overloadpacket in _ONE_PRODUCT:
             self.products += 1
-            self.operands = args[-2:]
+            is_convolution = func.overloadpacket is aten.convolution
+            self.operands = (*args[:2], *args[3:]) if is_convolution else args[-2:]
             self.adds_bias = any(operand is self.bias for operand in args[:-2])
         elif func.overloadpacket is aten.add:
             adds_bias = any(operand is self.bias for operand in args[:2])
@@ -57,31 +58,41 @@ class _Watch(TorchDispatchMode):
 
 @torch.no_grad()
 def computes_as(module: nn.Module, parent: type[nn.Module]) -> bool:
-    """Whether a subclass's forward is one product of its weight with its input, in both modes.
+    """Whether a subclass's forward is the product of its input with its weight that its parent's is.
 
-    It is run on a copy without weights, on the smallest input that its parent would take, and its operations
-    and the shape of its output are looked at; whatever fails or does anything else computes in its own way.
+    It is run in both modes on a copy without weights, on inputs that its parent would take, and its
+    operations and its output are looked at; whatever fails or does anything else computes in its own way.
     """
     twin = meta_copy(module)
     weight = twin.get_parameter("weight")
     if issubclass(parent, nn.Linear):
-        x = torch.empty(2, weight.shape[1], device="meta", dtype=weight.dtype)
+        shapes = [[2, weight.shape[1]]]
     else:
-        groups = twin.groups if isinstance(twin, DenseConv) else 1
-        sides = [32 + 2 * size for size in weight.shape[2:]]
-        x = torch.empty(2, groups * weight.shape[1], *sides, device="meta", dtype=weight.dtype)
-    for training in (True, False):
-        twin.train(training)
-        watch = _Watch(twin._parameters.get("bias"))
-        try:
-            with watch:  # hooks are left out: they look at real calls
-                got = twin.forward(x)
+        channels = weight.shape[1] * (twin.groups if isinstance(twin, DenseConv) else 1)
+        sides = [[32 + 2 * size + more for size in weight.shape[2:]] for more in (0, 1)]  # some pad the odd
+        shapes = [[2, channels, *found] for found in sides]
+    inputs = [torch.empty(shape, device="meta", dtype=weight.dtype) for shape in shapes]
+    return all(_computes_as(twin.train(training), parent, x) for training in (True, False) for x in inputs)
+
+
+def _computes_as(twin: nn.Module, parent: type[nn.Module], x: Tensor) -> bool:
+    bias = twin._parameters.get("bias")
+    watch, its_parents = _Watch(bias), _Watch(bias)
+    try:
+        with watch:  # hooks are left out: they look at real calls
+            got = twin.forward(x)
+        with its_parents:
             expected = parent.forward(twin, x)
-        except Exception:  # it needs another input than its parent's
-            return False
-        if not watch.is_one_product or not isinstance(got, Tensor) or got.shape != expected.shape:
-            return False
-    return True
+    except Exception:  # it needs another input than its parent's
+        return False
+    return (
+        watch.is_one_product
+        and watch.adds_bias == (bias is not None)
+        and isinstance(got, Tensor)
+        and (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        and len(watch.operands) == len(its_parents.operands)
+        and all(map(_is_same, watch.operands, its_parents.operands))
+    )
 
 
 @torch.no_grad()
@@ -128,6 +139,13 @@ def _computes_linear(twin: nn.Module, layout: Layout) -> bool:
         and _is_seen_as(left, x.reshape(6, -1))
         and _is_seen_as(right, factor)
     )
+
+
+def _is_same(operand: object, other: object) -> bool:
+    """Whether two operands are one: tensors the same memory, numbers the same numbers."""
+    if isinstance(operand, Tensor) and isinstance(other, Tensor):
+        return _is_seen_as(operand, other)
+    return operand == other
 
 
 def _is_seen_as(tensor: Tensor, other: Tensor) -> bool:

@@ -81,6 +81,7 @@ class Waiting(nn.Module):
 
 def test_threads_that_count_at_once_leave_no_flag_behind() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
+    attribute = nn.Module.__getattr__
     seen: list[bool] = []
     events = [(threading.Event(), threading.Event()) for _ in range(2)]
     threads = []
@@ -94,6 +95,7 @@ def test_threads_that_count_at_once_leave_no_flag_behind() -> None:
         thread.join()
     try:
         assert seen == [True, True]
+        assert nn.Module.__getattr__ is attribute
         assert torch.backends.mha.get_fastpath_enabled()
     finally:
         torch.backends.mha.set_fastpath_enabled(True)

@@ -96,6 +96,11 @@ def by_data(layer: Layer) -> None:
     layer.transform.get_parameter("weight").data.mul_(0.5)
 
 
+def by_pruning(layer: Layer) -> None:
+    values = layer.transform.get_parameter("weight").data.view(-1)
+    values[8:][values[8:].abs() < values.abs().median()] = 0
+
+
 def by_new_memory(layer: Layer) -> None:
     parameter = layer.transform.get_parameter("weight")
     parameter.data = parameter.data + 1
@@ -105,7 +110,7 @@ def by_index(layer: Layer) -> None:
     layer.transform.get_buffer("index").copy_(layer.transform.get_buffer("index").flip(0))
 
 
-CHANGES = [by_step, by_loading, by_loading_another, by_data, by_new_memory, by_index]
+CHANGES = [by_step, by_loading, by_loading_another, by_data, by_pruning, by_new_memory, by_index]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

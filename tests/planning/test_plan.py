@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -894,3 +895,30 @@ def test_a_budget_of_bytes_holds_for_a_file_of_many_groups(tmp_path: Path) -> No
     plan = us.plan(model, "low_rank", bytes=budget, include=["*"], spatial="unfolded")
     us.save(us.substitute(model, plan), tmp_path / "file")
     assert (tmp_path / "file").stat().st_size <= budget
+
+
+def few_of_many() -> nn.Module:
+    norms = [nn.BatchNorm1d(8) for _ in range(60)]
+    return nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64), *norms)
+
+
+def one_of_a_block_in_many_places() -> nn.Module:
+    block = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.LayerNorm(64))
+    return nn.Sequential(nn.Linear(64, 64), *[block] * 24, nn.Linear(64, 4))
+
+
+@pytest.mark.parametrize("make", [few_of_many, one_of_a_block_in_many_places])
+@pytest.mark.parametrize("share", [0.7, 0.8, 0.95, 1.0])
+def test_a_budget_of_bytes_holds_for_all_that_a_file_says_of_its_tensors(
+    make: Callable[[], nn.Module], share: float, tmp_path: Path
+) -> None:
+    model = make()
+    us.save(model, tmp_path / "dense")
+    budget = int(share * (tmp_path / "dense").stat().st_size) - 1
+    us.save(us.substitute(model, us.plan(model, "low_rank", bytes=budget), init="fresh"), tmp_path / "file")
+    assert (tmp_path / "file").stat().st_size <= budget
+
+
+def test_nothing_that_is_named_is_nothing_to_substitute() -> None:
+    with pytest.raises(ValueError, match=r"has no site to substitute .*not included"):
+        us.plan(us.create_model("resnet20"), "low_rank", ratio=0.5, include=[])

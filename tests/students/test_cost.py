@@ -222,6 +222,30 @@ def test_work_by_a_direct_call_of_forward_is_in_the_layers() -> None:
         assert counted.mult_adds == sum(layer.mult_adds for layer in counted.layers)
 
 
+def test_a_plan_of_layers_that_are_called_by_their_forward_is_one_of_calls() -> None:
+    plan = us.plan(Direct(), "low_rank", knob=2, example=(3, 8))
+    assert [layer.path for layer in plan] == ["hidden"]
+    assert plan.mult_adds == us.cost(us.substitute(Direct(), plan), (3, 8)).mult_adds
+    assert not plan["hidden"].note
+
+
+class Choosy(nn.Module):
+    """Calls what is exactly of a class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x) if type(layer) is nn.Linear else torch.relu(x)
+        return x
+
+
+def test_a_network_that_looks_at_the_class_of_its_layers_is_counted_as_it_runs() -> None:
+    assert us.cost(Choosy(), (3, 8)).mult_adds == 3 * (8 * 8 + 8 * 4)
+
+
 # ---- examples --------------------------------------------------------------------------------------------
 
 
@@ -234,6 +258,12 @@ class Two(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         return self.layer(left), self.layer(right)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_shape_is_an_example_of_the_type_of_the_network(dtype: torch.dtype) -> None:
+    assert us.cost(nn.Linear(4, 6).to(dtype), (2, 4), meta=False).mult_adds == 48
+    assert us.cost(nn.Linear(4, 6).to(dtype), (2, 4)).mult_adds == 48
 
 
 def test_an_example_may_be_a_tensor_a_tuple_a_list_or_a_mapping() -> None:

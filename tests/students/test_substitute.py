@@ -668,6 +668,41 @@ def test_hooks_on_a_student_are_called() -> None:
     assert seen == REPLACED
 
 
+class Collecting(nn.Module):
+    """Collects what its layers give by hooks of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.inner, self.head = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1)
+        self.up = nn.ConvTranspose2d(8, 8, 1)
+        self.found: list[Tensor] = []
+        for layer in (self.stem, self.inner, self.up):
+            layer.register_forward_hook(self.collect)
+
+    def collect(self, _: nn.Module, __: object, output: Tensor) -> None:
+        self.found.append(output)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.found = []
+        self.up(self.inner(self.stem(x)))
+        out: Tensor = self.head(sum(self.found, torch.zeros(())))
+        return out
+
+
+@torch.no_grad()
+def test_hooks_that_a_network_has_on_its_layers_are_those_of_its_copies(tmp_path: Path) -> None:
+    model = Collecting().eval()
+    plan = us.plan(model, "low_rank", knob=2, example=image())
+    assert [layer.path for layer in plan] == ["inner", "up.taps"]
+    student = us.substitute(model, plan)
+    us.save(student, tmp_path / "file")
+    for made in (student, us.load(tmp_path / "file", Collecting()), us.merge(student), us.lower(student)):
+        torch.testing.assert_close(made(image()), student(image()))
+        assert isinstance(made, Collecting)
+        assert len(made.found) == 3
+    assert not model.found
+
+
 class Brief(nn.Module):
     """Two square convolutions and a linear layer, few operations besides: for the compilers."""
 

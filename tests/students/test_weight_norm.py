@@ -71,6 +71,9 @@ def test_weight_normed_layers_are_sites_whose_parameters_include_the_norms() -> 
     assert found["grouped"].params == 16 * 8 * 5 + 5
     assert found["up.taps"].params == 16 * 10 * 4 + 16
     assert found["inner"].params == 10 * 14 + 1
+    for include in (LAYERS, ["mixed"]):
+        plan = us.plan(model, "low_rank", ratio=0.9, include=include)
+        assert us.Plan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize("transform", ["low_rank", "hashed"])

@@ -66,6 +66,7 @@ def assert_saved_as_plain(wrapped: nn.Module, wanted: Tensor, x: Tensor, folder:
         with safe_open(folder / name, framework="pt") as file:
             names.append({*file.keys()})
     assert names[0] == names[1]
+    assert type(us.load(folder / "plain", nn.DataParallel(Blocks()))) is Blocks
     loaded = us.load(folder / "wrapped", Blocks()).eval()
     torch.testing.assert_close(loaded(x), wanted)
     assert us.cost(loaded, x).bytes == (folder / "wrapped").stat().st_size

@@ -32,6 +32,16 @@ def adopt(old: nn.Module, new: nn.Module) -> nn.Module:
     return new
 
 
+def copied(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """A deep copy with what `memo` gives in the place of some modules, whose hooks are of the copy too."""
+    given = [new for new in memo.values() if isinstance(new, nn.Module)]
+    network: nn.Module = copy.deepcopy(model, memo)
+    for new in given:
+        for name in _HOOKS:
+            setattr(new, name, copy.deepcopy(getattr(new, name), memo))
+    return network
+
+
 def become_(old: nn.Module, new: nn.Module) -> None:
     """Turn one module into another where it stands: whoever holds it holds the new one, plain lists too."""
     old.__class__ = new.__class__

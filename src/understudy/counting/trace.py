@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from understudy.transforms import Transform
 
 from . import operations
 from .copies import copy_to_run
+from .reads import noting_reads
 from .ways import Way, as_it_is, ways_to_run
 
 # One input, its shape, or several inputs by place or by name.
@@ -44,7 +46,7 @@ def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
     tensors; and where that fails too, as in one whose control flow looks at values, a real copy on the CPU.
     With `meta=False` it is a real copy from the first, where the model is.
     """
-    example = as_inputs(example)
+    example = as_inputs(example, model)
     trials = list(ways_to_run(model)) if meta else [as_it_is()]
     for number, way in enumerate(trials):
         try:
@@ -65,19 +67,21 @@ def _traced(model: nn.Module, example: Example, way: Way) -> Trace:
     network = copy_to_run(model, way.own)
     inputs = tree_map_only(Tensor, way.given, example)  # a network may write to its input
     tracer = _Tracer(network)
-    with torch.no_grad(), way.mode, tracer:
+    with torch.no_grad(), way.mode, noting_reads(tracer.readable), tracer:
         _call(network, inputs)
     return tracer.record
 
 
-def as_inputs(example: Example) -> Example:
-    """An example as a network takes it: a shape becomes zeros, a mapping a plain dictionary."""
+def as_inputs(example: Example, model: nn.Module | None = None) -> Example:
+    """An example as a network takes it: a shape becomes zeros of its type, a mapping a plain dictionary."""
     if isinstance(example, Mapping):  # a tokenizer's output is one too
         return dict(example)
     if isinstance(example, tuple | list) and example and all(type(size) is int for size in example):
         if min(example) < 0:
             raise ValueError(f"{tuple(example)} is not the shape of an input")
-        return torch.zeros(tuple(example))
+        own = () if model is None else model.parameters()
+        types = (parameter.dtype for parameter in own if parameter.is_floating_point())
+        return torch.zeros(tuple(example), dtype=next(types, None))
     if not isinstance(example, Tensor | tuple | list):
         raise TypeError(
             f"example is a {type(example).__name__}, not a tensor, a shape, or a tuple or dictionary"
@@ -95,7 +99,10 @@ def _call(network: nn.Module, example: Example) -> None:
 
 
 class _Tracer(TorchDispatchMode):
-    """Counts every operation and knows which module is running, by hooks on the traced copy."""
+    """Counts every operation and knows which module is running, by hooks on the traced copy.
+
+    A module whose `forward` is called by itself runs no hooks: what stands in its place enters it too.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -106,26 +113,39 @@ class _Tracer(TorchDispatchMode):
             collections.Counter(),
         )
         self.stack: list[tuple[str, nn.Module]] = []
+        self.readable: dict[nn.Module, Callable[[], None]] = {}  # to be called when a weight is read
         self.layer_of: dict[str, str] = {}  # the parts of an understudy layer → the layer
         for path, module in network.named_modules():
             module.register_forward_pre_hook(self._enter(path), prepend=True, with_kwargs=True)
             module.register_forward_hook(self._leave(path))
+            if not isinstance(module, torch.jit.ScriptModule):
+                module.forward = self._entered(path, module, module.forward)
             if module._parameters.get("weight") is not None and not isinstance(module, Transform):
-                module.__class__ = self._watched(path, type(module))
+                self.readable[module] = functools.partial(self._note_read, path)
         for path, layer in stand_ins(network):
             self.layer_of |= {part: path for part, _ in layer.named_modules(prefix=path)}
             for transform in layer.transforms:  # a parent may read the weight instead of calling
                 setattr(transform, "matrix", self._owned(path, layer, transform.matrix))  # noqa: B010
 
-    def _watched(self, path: str, kind: type[nn.Module]) -> type[nn.Module]:
-        """The class of a module of the traced copy, noting each time another module reads its weight."""
+    def _note_read(self, path: str) -> None:
+        """Another module may read a weight, instead of calling the one that holds it."""
+        if all(running != path for running, _ in self.stack):
+            self.record.weight_reads[path] += 1
 
-        def weight(module: nn.Module) -> Any:
-            if all(running != path for running, _ in self.stack):
-                self.record.weight_reads[path] += 1
-            return module._parameters["weight"]
+    def _entered(self, path: str, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """A module's forward, with the hooks of this where nobody has called the module itself."""
+        enter, leave = self._enter(path), self._leave(path)
 
-        return type(kind.__name__, (kind,), {"weight": property(weight)})
+        @functools.wraps(forward)
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            if self.stack and self.stack[-1][1] is module:
+                return forward(*args, **kwargs)
+            enter(module, args, kwargs)
+            output = forward(*args, **kwargs)
+            leave(module, args, output)
+            return output
+
+        return entered
 
     def _owned(self, path: str, layer: Layer, form: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Forming a layer's matrix is the layer's work, whoever asks for it."""

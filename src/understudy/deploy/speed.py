@@ -93,7 +93,7 @@ def forward_pass(network: nn.Module, example: Example) -> Callable[[], object]:
     """A forward pass, tried once; on a copy of the example, which a network may write to."""
     device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
     given: Example = tree_map_only(
-        torch.Tensor, lambda tensor: tensor.to(device, copy=True), as_inputs(example)
+        torch.Tensor, lambda tensor: tensor.to(device, copy=True), as_inputs(example, network)
     )
     outputs(network, given)
     args, kwargs = as_call(given)

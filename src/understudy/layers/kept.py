@@ -21,13 +21,14 @@ from understudy.transforms.stages import Product, State
 
 Steps = tuple[Callable[[Tensor], Tensor], ...]
 _SHAPES = 32  # of inputs, whose steps are kept at a time
+_LOOKED_AT = 256  # bytes of a tensor, at every call: looking at sixteen takes as long
 
 
 class _Mark(NamedTuple):
     """What a tensor was when something was made from it.
 
     Its first values are looked at too: writing through `.data`, as averages of weights are often kept, counts
-    no version.
+    no version. A write that leaves them as they were is not seen.
     """
 
     tensor: Tensor
@@ -43,7 +44,7 @@ class _Mark(NamedTuple):
         """A tensor as it is now; its memory must outlive the mark."""
         address, window = tensor.data_ptr(), None
         if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.nbytes:
-            window = (ctypes.c_char * min(16, tensor.nbytes)).from_address(address)
+            window = (ctypes.c_char * min(_LOOKED_AT, tensor.nbytes)).from_address(address)
         first = b"" if window is None else window.raw
         return cls(tensor, address, tensor._version, tensor.dtype, tensor.shape, window, first)
 

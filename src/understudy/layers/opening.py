@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from understudy._util.modules import become_
+from understudy._util.modules import become_, copied
 
 from .attention import Attention
 from .layer import Layer, stand_ins
@@ -113,7 +113,7 @@ def opened(model: nn.Module, paths: Iterable[str] | None = None) -> nn.Module:
     memo: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     for module in closed.values():
         memo[id(module)] = _opened(module, memo)
-    return copy.deepcopy(model, memo)
+    return copied(model, memo)
 
 
 def open_(model: nn.Module, paths: Iterable[str]) -> None:

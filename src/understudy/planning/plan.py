@@ -65,8 +65,13 @@ class PlannedLayer(Replacement):
         )
 
     def check_counts(self) -> None:
-        """Raise ValueError unless the parameters are those of the shape, and no count is below 0."""
+        """Raise ValueError unless the parameters are those of the shape, and no count is below 0.
+
+        A weight that is normed may have as many norms as entries beside it, which a stand-in has not.
+        """
         dense = self.out_features * (self.in_features // self.groups) * math.prod(self.kernel)
+        if dense <= self.dense_params <= 2 * dense:
+            dense = self.dense_params
         params = dense
         if self.spec is not None:
             made, shape, knob = get_transform(self.spec.transform), self.matrix_shape, self.spec.knob

@@ -110,7 +110,10 @@ def plan(
         for value in (params, mult_adds, bytes, ratio, scale, knob, latency, include, exclude, options)
     ):
         raise ValueError("a request says everything: give it alone, or what it is made of")
-    survey = _survey(model, example, request, include if callable(include) else None, meta=meta)
+    predicate = include if callable(include) else None
+    if isinstance(include, Sequence) and not include:
+        predicate = lambda _: False  # noqa: E731  # nothing that is named, not all that may be
+    survey = _survey(model, example, request, predicate, meta=meta)
     is_free = example is None and include is None and not (request.include or request.exclude)
     if calibration is not None and is_free and isinstance(model, nn.Module):
         # It has seen in which order layers run, and so which is the last one.

@@ -70,8 +70,7 @@ class Planner:
                 _LAYER_HEADER + (1 + 3 * site.groups) * (_TENSOR_HEADER + len(site.path))
                 for site in self.survey.chosen
             )
-            header += sum(2 * (_TENSOR_HEADER + len(site.path)) for site in self.survey.items)
-            return self.survey.bytes + header + _FILE_HEADER
+            return self.survey.bytes + self.survey.header_bytes + header + _FILE_HEADER
         if metric == "nanoseconds":
             return network_nanoseconds(self.survey)
         if self.survey.mult_adds is None:

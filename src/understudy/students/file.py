@@ -26,7 +26,7 @@ from understudy.transforms.hashed import Hashed
 from .substitute import MisfitError, build_layers, exchange, settle_
 from .tensors import HEADER_KEY, FileError, check_path, header_text, read_tensors, write_tensors
 from .versions import versioned
-from .wrappers import OwnNames
+from .wrappers import OwnNames, unwrapped
 
 _KIND, _VERSION = "student", 4
 _EXTRA = "_extra_state"  # as torch calls what a module adds to its state
@@ -110,7 +110,7 @@ def load(path: str | Path, model: nn.Module, *, verify: bool = True, allow_nan: 
     >>> type(us.load("network.safetensors", us.create_model("wrn_10_1"))).__name__
     'WideResNet'
     """
-    the_network(model, copied=True)
+    model = unwrapped(the_network(model, copied=True))
     file = read_tensors(path, _VERSION, verify=verify, allow_nan=allow_nan)
     header, state = _read_header(path, file.header), file.tensors
     for alias, name in header.aliases.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import os
@@ -14,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from understudy._util.guard import the_network
-from understudy._util.modules import adopt, become_
+from understudy._util.modules import adopt, become_, copied
 from understudy._util.nearest import hint
 from understudy._util.records import InputError
 from understudy.layers.attention import Attention
@@ -269,5 +268,4 @@ def _call_layers_(model: nn.Module) -> nn.Module:
 
 def exchange(model: nn.Module, made: dict[int, nn.Module] | dict[int, Layer]) -> nn.Module:
     """A deep copy of `model` with some modules exchanged; what is exchanged is not copied first."""
-    memo: dict[int, object] = dict(made)
-    return copy.deepcopy(model, memo)
+    return copied(model, dict(made))

@@ -337,6 +337,7 @@ def test_a_layer_shows_the_attributes_of_the_dense_one() -> None:
             "padding",
             "dilation",
             "groups",
+            "padding_mode",
             "bias",
         ):
             assert getattr(layer, name) == getattr(dense, name), name

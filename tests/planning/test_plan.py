@@ -922,3 +922,10 @@ def test_a_budget_of_bytes_holds_for_all_that_a_file_says_of_its_tensors(
 def test_nothing_that_is_named_is_nothing_to_substitute() -> None:
     with pytest.raises(ValueError, match=r"has no site to substitute .*not included"):
         us.plan(us.create_model("resnet20"), "low_rank", ratio=0.5, include=[])
+
+
+@pytest.mark.parametrize("transform", ["low_rank", "tucker", "hashed"])
+def test_a_budget_of_bytes_is_used_but_for_half_a_percent(transform: str, tmp_path: Path) -> None:
+    model, budget = us.create_model("wrn_16_2"), 1_400_000
+    us.save(us.substitute(model, us.plan(model, transform, bytes=budget), init="fresh"), tmp_path / "file")
+    assert 0.995 * budget <= (tmp_path / "file").stat().st_size <= budget

@@ -27,6 +27,7 @@ class Conv(Layer):
         self.out_channels = transform.out_features
         self.kernel_size, self.stride = geometry.kernel, geometry.stride
         self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
+        self.padding_mode = geometry.padding_mode
 
     @property
     def weight(self) -> Tensor:

@@ -45,6 +45,7 @@ class GroupedConv(Layer):
         self.out_channels = sum(part.out_channels for part in parts)
         self.kernel_size, self.stride = self.geometry.kernel, self.geometry.stride
         self.padding, self.dilation = self.geometry.padding, self.geometry.dilation
+        self.padding_mode = self.geometry.padding_mode
         self.groups = len(parts)
 
     @property

@@ -29,6 +29,7 @@ class SeparableConv(TappedConv):
         self.in_channels, self.out_channels = transform.in_features, transform.out_features
         self.kernel_size, self.stride = geometry.kernel, geometry.stride
         self.padding, self.dilation, self.groups = geometry.padding, geometry.dilation, 1
+        self.padding_mode = geometry.padding_mode
 
     @property
     def transform(self) -> Transform:  # type: ignore[override]

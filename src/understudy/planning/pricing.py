@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import zlib
 from collections.abc import Mapping, Sequence
 
-from understudy.layers.replacement import Spec, Way, depthwise_taps, matrix_in_features
+from understudy.layers.replacement import Replacement, Spec, Way, depthwise_taps, matrix_in_features
 from understudy.transforms import Transform
 from understudy.transforms.dense import Dense
 from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import Waist
 
+from .headers import of_stand_in
 from .pacing import site_nanoseconds, stand_in_nanoseconds
 from .plan import PlannedLayer
 from .sites import Site
@@ -96,7 +98,15 @@ class Pricing:
     def bytes(self, knob: int) -> int:
         """Of the stand-in's parameters, and of what else is saved with them."""
         index = self.site.groups * self.transform.index_bytes(*self.shape, knob)
-        return self.params(knob) * self.site.item_bytes + index
+        return self.params(knob) * self.site.item_bytes + index + self.header_bytes
+
+    @functools.cached_property
+    def header_bytes(self) -> int:
+        """What a file says of the stand-in, at most: of the largest knob, as no other needs more digits."""
+        site, knobs = self.site, self.transform.knobs(*self.shape)
+        spec = Spec(self.transform.name, max(knobs), _layer_seed(self.seed, site.path), self.options)
+        shape = site.kind, site.in_features, site.out_features, site.kernel
+        return of_stand_in(Replacement(site.path, *shape, self.way, spec, groups=site.groups))
 
     def dense_cost(self, metric: str) -> int:
         """Parameters, bytes, mult-adds or nanoseconds of the layer as it is."""

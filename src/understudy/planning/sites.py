@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import fnmatch
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
 from torch import Tensor, nn
@@ -24,10 +23,10 @@ from understudy.layers.layer import Layer
 from understudy.layers.opening import norm_params, opened
 from understudy.layers.spread import Transposed
 
+from . import headers
 from .obstacles import kind_of, obstacle, weight_owners
 
 Include = Sequence[str] | Callable[["Site"], bool]
-_PARAMETER = ".transform.a_name_of_its_own"  # of a stand-in: as long as any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +176,8 @@ def sites(
     called = {path: place for place, path in enumerate(record.outputs)} if record else {}
     total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
     whole = record.mult_adds.total() if record else None
-    header = _header_bytes(model) + _alias_bytes(network, found)
+    header = headers.of_network(model)
+    header += headers.of_other_names(network, {site.path: site.groups for site in found})
     everything = Sites(type(model).__name__, tuple(found), total, whole, _saved_bytes(model), header)
     selected = _select(everything, include, exclude, called)
     wanted = [site.path for site in selected if not site.skip] if callable(include) else include
@@ -191,38 +191,6 @@ def _saved_bytes(model: nn.Module) -> int:
     saved = {id(value): value for value in model.state_dict(keep_vars=True).values()}
     tensors = [value for value in saved.values() if isinstance(value, Tensor) and not is_lazy(value)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _header_bytes(model: nn.Module) -> int:
-    """What a file of the network says of its tensors, at most: of each once, and its other names."""
-    names: dict[int, str] = {}
-    length = 0
-    digits = len(str(_saved_bytes(model)))
-    for name, value in model.state_dict(keep_vars=True).items():
-        if id(value) in names:
-            length += _alias(name, names[id(value)])
-        elif isinstance(value, Tensor) and not is_lazy(value):
-            names[id(value)] = name
-            length += len(f'"{name}":{{"dtype":"BF16","shape":{list(value.shape)},"data_offsets":[,]}},')
-            length += 2 * digits
-    return length
-
-
-def _alias_bytes(network: nn.Module, found: Iterable[Site]) -> int:
-    """What a file says of the other names of stand-ins for layers that stand in several places, at most."""
-    places: dict[int, list[str]] = collections.defaultdict(list)
-    for path, module in network.named_modules(remove_duplicate=False):
-        places[id(module)].append(path)
-    return sum(
-        (1 + 3 * site.groups) * _alias(f"{other}{_PARAMETER}", f"{site.path}{_PARAMETER}")
-        for site in found
-        for other in places[id(network.get_submodule(site.path))][1:]
-    )
-
-
-def _alias(name: str, first: str) -> int:
-    """What a file says of a tensor's other name: both are quoted within a quotation."""
-    return len(rf"\"{name}\":\"{first}\",")
 
 
 def _holds_matrix(module: nn.Module) -> bool:

@@ -12,6 +12,7 @@ from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import TwoFactors
 
 from .budget import UNITS, BudgetError
+from .headers import FILE_HEADER
 from .pacing import network_nanoseconds, pace_remark, site_nanoseconds
 from .plan import Plan, PlannedLayer
 from .pricing import Pricing, dense_notes, left_alone
@@ -19,9 +20,6 @@ from .request import AUTO, EVERYWHERE, Request, Spatial, candidates
 from .sites import Site, Sites
 from .spend import Ladder, lowest_cost, spend, structured_cost
 from .worth import Knowledge, affordable, pick
-
-# What the file of a student holds beside its tensors: of a tensor and of a stand-in, its path not counted.
-_TENSOR_HEADER, _LAYER_HEADER, _FILE_HEADER = 110, 700, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,15 +60,11 @@ class Planner:
         return self.within("params", int(amount))
 
     def whole(self, metric: str) -> int:
-        """What the network costs as it is; in bytes with as large a header as a student's file may have."""
+        """What the network costs as it is, in bytes with the header of its file."""
         if metric == "params":
             return self.survey.params
         if metric == "bytes":
-            header = sum(
-                _LAYER_HEADER + (1 + 3 * site.groups) * (_TENSOR_HEADER + len(site.path))
-                for site in self.survey.chosen
-            )
-            return self.survey.bytes + self.survey.header_bytes + header + _FILE_HEADER
+            return self.survey.bytes + self.survey.header_bytes + FILE_HEADER
         if metric == "nanoseconds":
             return network_nanoseconds(self.survey)
         if self.survey.mult_adds is None:

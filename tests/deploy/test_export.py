@@ -198,6 +198,33 @@ def test_a_file_whose_outputs_are_others_is_refused_and_not_left(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("wrong", [0, 1], ids=["the first batch", "the second"])
+def test_a_file_that_gives_nan_in_any_output_of_any_batch_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: int
+) -> None:
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return 2 * x, x + 1
+
+    def spoiling(batch: Tensor) -> list[Tensor]:
+        first, second = Twice()(batch)
+        return [first, second * float("nan") if len(batch) == len(X) + wrong else second]
+
+    monkeypatch.setattr(export_module, "opened", lambda *_: spoiling)
+    with pytest.raises(us.ExportError, match="is inf of its largest output off"):
+        us.export(Twice(), tmp_path / "wrong.pt2", X)
+
+
+def test_outputs_that_are_infinite_in_both_are_the_same() -> None:
+    wanted = torch.tensor([4.0, -torch.inf, torch.nan, 2.0])
+    near = torch.tensor([4.0, -torch.inf, torch.nan, 1.0])
+    assert export_module.output_error([near], [wanted]) == 0.25
+    assert export_module.output_error([wanted[1:3]], [wanted[1:3]]) == 0
+    for other in (torch.inf, torch.nan, 0.0):
+        got = torch.tensor([4.0, other, torch.nan, 2.0])
+        assert export_module.output_error([got], [wanted]) == torch.inf
+
+
 def test_what_a_runtime_raises_is_an_error_of_the_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

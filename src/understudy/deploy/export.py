@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -225,15 +226,23 @@ def _size(example: Example) -> int:
 
 
 def output_error(got: list[Tensor], wanted: list[Tensor]) -> float:
-    """The largest difference, as a share of the largest output; infinite where outputs are missing."""
+    """The largest difference, as a share of the largest output that is finite.
+
+    Infinite where outputs are missing, or where NaN and infinities are not the same ones.
+    """
     if [tuple(one.shape) for one in got] != [tuple(one.shape) for one in wanted]:
-        return float("inf")
-    shares = [
-        float((one.double() - other.double()).abs().max()) / max(float(other.double().abs().max()), 1e-30)
-        for one, other in zip(got, wanted, strict=True)
-        if other.numel()
-    ]
-    return max(shares, default=0.0)
+        return math.inf
+    return max((_share_off(*pair) for pair in zip(got, wanted, strict=True)), default=0.0)
+
+
+def _share_off(got: Tensor, wanted: Tensor) -> float:
+    got, wanted = got.double(), wanted.double()
+    is_same = (got == wanted) | (got.isnan() & wanted.isnan())
+    is_finite = got.isfinite() & wanted.isfinite()
+    if not bool((is_same | is_finite).all()):
+        return math.inf
+    got, wanted = got[is_finite], wanted[is_finite]
+    return float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1e-30)) if len(got) else 0.0
 
 
 def _agreement(runner: Runner, network: nn.Module, batches: Sequence[Example]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ import understudy as us
 from understudy.data.found import find_data
 from understudy.distil.guidance import SelfGuidance
 from understudy.experiments.quality import Yardstick
+from understudy.fitting.attempts import Attempts
 from understudy.fitting.inputs import DataError, joined, read_batches
 from understudy.fitting.moments import Moments
 from understudy.fitting.shifts import find_shifts
@@ -322,6 +324,43 @@ def test_one_sample_is_not_fitted_to_the_point_of_a_constant() -> None:
 def test_batches_of_one_are_no_batches_for_batch_norms() -> None:
     model = nn.Sequential(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.Linear(32, 32), nn.Linear(32, 3))
     done = us.compression(model.eval(), ratio=0.6, data=inputs(16).split(1))
+    assert "batch norms estimated again" not in [step.name for step in done.steps]
+
+
+class Aside(nn.Module):
+    """Has a head that runs where it is asked for, and a norm of the mean of its whole batch where that is."""
+
+    def __init__(self, *, of_the_batch: bool) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first, self.norm, self.hidden = nn.Linear(12, 24), nn.BatchNorm1d(24), nn.Linear(24, 24)
+            self.head, self.aside, self.beside = nn.Linear(24, 3), nn.BatchNorm1d(24), nn.Linear(24, 3)
+        self.of_the_batch = of_the_batch
+        self.aside.running_mean.fill_(5)  # type: ignore[union-attr]
+
+    def forward(self, x: Tensor, *, aside: bool = False) -> Tensor:
+        x = self.hidden(self.norm(self.first(3 * x + 1)).relu())
+        if self.of_the_batch:
+            x = x + self.aside(x.mean(0, keepdim=True))
+        found: Tensor = self.beside(self.aside(x)) if aside else self.head(x.relu())
+        return found
+
+
+def test_batch_norms_that_no_batch_reaches_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = itertools.count(0, -1)
+    monkeypatch.setattr(Attempts, "error_of", lambda *_: float(next(errors)))  # every step is kept
+    model = Aside(of_the_batch=False).eval()
+    done = us.compression(model, ratio=0.7, data=inputs(), include=["first", "hidden"])
+    assert done.steps[-1].name == "batch norms estimated again"
+    assert not torch.equal(done.student.get_buffer("norm.running_mean"), torch.zeros(24))
+    for name, buffer in model.aside.named_buffers():
+        assert torch.equal(done.student.get_buffer(f"aside.{name}"), buffer)
+
+
+def test_batch_norms_that_see_one_value_are_not_estimated_again() -> None:
+    model = Aside(of_the_batch=True).eval()
+    done = us.compression(model, ratio=0.7, data=inputs(), include=["first", "hidden"])
     assert "batch norms estimated again" not in [step.name for step in done.steps]
 
 

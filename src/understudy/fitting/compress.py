@@ -29,7 +29,7 @@ from .attempts import Attempts, Step, fitted
 from .auto import Trials
 from .calibrate import SAMPLES, Watch, calibrate, pass_through, survey_of
 from .calibration import Calibration
-from .inputs import Batch, OutputOf, first_sample, held_back, joined, read_batches
+from .inputs import Batch, DataError, OutputOf, first_sample, held_back, joined, read_batches
 from .lockstep import ApartError
 from .precision import full_precision
 from .sequential import Refit
@@ -216,17 +216,30 @@ def _within_memory(batches: list[Batch], model: nn.Module) -> list[Batch]:
 
 @torch.no_grad()
 def _renormalised(student: nn.Module, batches: list[Batch]) -> nn.Module | None:
-    """A copy whose batch norms have the statistics of what they see now; None where there is none."""
+    """A copy whose batch norms have the statistics of what they see now; None where that cannot be told."""
     again = copy.deepcopy(student)
-    norms = [module for module in again.modules() if isinstance(module, NORMS) and module.track_running_stats]
-    momenta = [norm.momentum for norm in norms]
+    norms, before = _norms(again), _norms(student)
+    several = [batch for batch in batches if batch.size > 1]  # one sample has no variance
+    if not norms or not several:
+        return None
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # a plain mean over the batches
         norm.train()
-    several = [batch for batch in batches if batch.size > 1]  # one sample has no variance
-    for batch in several if norms else ():
-        pass_through(again, batch)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-    return again.eval() if norms and several else None
+    try:
+        for batch in several:
+            pass_through(again, batch)
+    except DataError:  # a norm sees one value of each channel
+        return None
+    for norm, old in zip(norms, before, strict=True):
+        norm.momentum = old.momentum
+        if not norm.num_batches_tracked:  # no batch reaches it
+            norm.load_state_dict(old.state_dict())
+    return again.eval()
+
+
+def _norms(network: nn.Module) -> list[nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d]:
+    """The batch norms that keep statistics."""
+    return [
+        module for module in network.modules() if isinstance(module, NORMS) and module.track_running_stats
+    ]

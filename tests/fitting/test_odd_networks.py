@@ -312,6 +312,36 @@ def test_a_network_that_decides_by_values_what_runs_is_compressed_without_the_pa
     assert [step.kept for step in done.steps if step.name == "fitted layer after layer"] == [False]
 
 
+class Experts(nn.Module):
+    """Each sample goes to one of four layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.router, self.head = nn.Linear(12, 4), nn.Linear(12, 3)
+            self.experts = nn.ModuleList(nn.Linear(12, 12) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen, y = self.router(x).argmax(-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            y[chosen == number] = expert(x[chosen == number])
+        logits: Tensor = self.head(x + y)
+        return logits
+
+
+def test_experts_that_are_given_other_samples_in_the_student_are_compressed_without_the_pass() -> None:
+    done = us.compression(Experts().eval(), ratio=0.6, data=inputs())
+    assert [step.error for step in done.steps if step.name == "fitted layer after layer"] == [float("inf")]
+
+
+def test_an_expert_that_is_given_no_sample_is_idle() -> None:
+    model = Experts()
+    with torch.no_grad():
+        model.router.bias[1] -= 100
+    assert us.calibrate(model, inputs()).idle == ("experts.1",)
+
+
 def test_one_sample_is_not_fitted_to_the_point_of_a_constant() -> None:
     model = us.create_model("wrn_10_1").eval()
     done = us.compression(model, ratio=0.5, data=torch.randn(1, 3, 16, 16))

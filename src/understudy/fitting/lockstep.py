@@ -26,7 +26,7 @@ Visit = Callable[
 
 
 class ApartError(DataError):
-    """The two networks do not call the same layers in the same order."""
+    """The two networks do not call the same layers in the same order, with inputs of the same shape."""
 
 
 class _StopError(Exception):

@@ -29,7 +29,7 @@ def input_rows(layer: DenseMap, x: Tensor, positions: Tensor | None) -> Tensor:
     flat = torch.arange(math.prod(sizes), device=x.device) if positions is None else positions
     padded = geometry.pad(x)
     samples, channels, *sides = padded.shape
-    pixels = padded.movedim(1, -1).reshape(samples, -1, channels)  # a pixel is one run of memory
+    pixels = padded.movedim(1, -1).flatten(1, -2).contiguous()  # a pixel is one run of memory
     corner = _flat_index(_unravel(flat, sizes), geometry.stride, sides)
     window = torch.cartesian_prod(*(torch.arange(size, device=x.device) for size in geometry.kernel))
     taps = _flat_index(list(window.reshape(-1, geometry.dims).unbind(1)), geometry.dilation, sides)
@@ -46,7 +46,7 @@ def output_rows(layer: DenseMap, y: Tensor, positions: Tensor | None) -> Tensor:
 def _as_sequences(vectors: Tensor) -> Tensor:
     """(samples, …, features) → (samples, positions, features); a lone vector is one sample."""
     vectors = vectors if vectors.dim() > 1 else vectors.unsqueeze(0)
-    return vectors.reshape(vectors.shape[0], -1, vectors.shape[-1])
+    return vectors.unsqueeze(1).flatten(1, -2)
 
 
 def _unravel(flat: Tensor, sizes: list[int]) -> list[Tensor]:

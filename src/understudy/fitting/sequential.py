@@ -21,7 +21,7 @@ from .calibrate import POSITIONS, real_rows
 from .calibration import Calibration
 from .fit import fit_matrix_, times
 from .inputs import Batch
-from .lockstep import lockstep
+from .lockstep import ApartError, lockstep
 from .moments import Moments
 from .rows import input_rows, sample_positions
 from .shifts import NORMS, Shift
@@ -66,6 +66,8 @@ class Refit:
         def visit(path: str, x: Tensor, mine: Tensor) -> None:
             if path in done:
                 return
+            if x.shape != mine.shape:
+                raise ApartError(f"{path!r} is given {tuple(x.shape)}, in the student {tuple(mine.shape)}")
             done.add(path)
             if path in norms:
                 axes = [axis for axis in range(x.dim()) if axis != 1]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import understudy as us
 from snapshots import snapshot
+from understudy.fitting.attempts import Attempts
 from understudy.fitting.inputs import Batch
 from understudy.fitting.shifts import Shift, find_shifts
 
@@ -68,6 +69,25 @@ def trained() -> nn.Module:
             F.cross_entropy(model(x[part]), y[part]).backward()
             optimiser.step()
     return model.eval()
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 1.1 * x
+
+
+@pytest.mark.parametrize(
+    "shapes", [[(1, 4)], [(1, 4, 6)], [(1, 4, 6), (1, 5, 6), (1, 4, 6)], [(1, 4), (1, 5)]]
+)
+def test_errors_are_relative_where_no_batch_has_two_samples(shapes: list[tuple[int, ...]]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = [torch.randn(shape, generator=generator) for shape in shapes]
+    small, large = (
+        Attempts(nn.Identity(), [Batch(factor * x, len(x)) for x in data], None) for factor in (1, 100)
+    )
+    assert 0.01 <= small.error_of(Scaled()) < 0.02
+    assert large.error_of(Scaled()) == pytest.approx(small.error_of(Scaled()))
+    assert large.spread > 1000
 
 
 @torch.no_grad()

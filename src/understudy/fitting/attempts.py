@@ -36,7 +36,7 @@ class Attempts:
         if not all(bool(wanted.isfinite().all()) for wanted in self.wanted):
             raise DataError("the original's outputs hold NaN or infinity on inputs that are held back")
         self.size = sum(batch.size for batch in batches)
-        self.spread = _spread(self.wanted) / self.size  # ‖z − z̄‖² of a sample
+        self.spread = _spread(self.wanted) / self.size  # ‖z − z̄‖² of a sample; 0 where all outputs are
         self._best: nn.Module | None = None
         self.error = float("inf")
         self.steps: list[Step] = []
@@ -74,7 +74,20 @@ class Attempts:
 
 
 def _spread(outputs: list[Tensor]) -> float:
-    """Σ ‖z − z̄‖² over batches, whose outputs may be of several lengths: then each has a mean of its own."""
+    """Σ ‖z − z̄‖² with z̄ the mean over the samples, where they do not differ over all axes but the last.
+
+    Where that does not differ either, as one sample with one vector, it is Σ ‖z‖².
+    """
+    vectors = [wanted.reshape(-1, wanted.shape[-1]) for wanted in outputs]
+    return (
+        _about_the_mean(outputs)
+        or _about_the_mean(vectors)
+        or sum(float(wanted.square().sum()) for wanted in outputs)
+    )
+
+
+def _about_the_mean(outputs: list[Tensor]) -> float:
+    """Over all batches; outputs may be of several lengths: then each batch has a mean of its own."""
     if len({wanted.shape[1:] for wanted in outputs}) == 1:
         outputs = [torch.cat(outputs)]
     return sum(float((wanted - wanted.mean(0)).square().sum()) for wanted in outputs)

@@ -94,15 +94,15 @@ class Trials:
         return best[min(best)]
 
     def _tried(self, name: str, best: dict[float, Plan]) -> float:
-        """How many times more than foretold the outputs lose by one family; 1 where it cannot be alone."""
+        """How many times more than foretold the outputs lose by one family; 1 where that cannot be told."""
         worth = Corrected(self.known)
         try:
             plan = self.plan(name, worth)
         except BudgetError:
             return 1.0
         error = self._judged(f"{name} alone", plan, best)
-        foretold = worth.of(plan)
-        return error * self.attempts.spread / foretold if foretold > 0 else 1.0
+        foretold, spread = worth.of(plan), self.attempts.spread
+        return error * spread / foretold if foretold > 0 and spread > 0 else 1.0
 
     def _judged(self, name: str, plan: Plan, best: dict[float, Plan]) -> float:
         error = self.attempts.error_of(self.fitted(plan))

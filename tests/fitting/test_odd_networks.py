@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 import understudy as us
 from understudy.data.found import find_data
@@ -467,6 +468,40 @@ def test_batches_that_do_not_go_together_are_not_joined() -> None:
     assert whole.size == 6
     assert whole.mask is not None
     assert int(whole.mask.sum()) == 2 * (4 + 9 + 4)
+
+
+def test_what_belongs_to_all_samples_is_once_in_a_joined_batch_and_the_same_for_all() -> None:
+    def batch(size: int = 4, scale: float = 1.0, **other: Any) -> dict[str, Any]:
+        beside = {"own": torch.zeros(size, 2), "all": torch.full((1, 3), scale)}
+        return {"factor": torch.tensor(scale), "x": torch.zeros(size, 3), "beside": beside, **other}
+
+    whole = joined(read_batches([batch(), batch(2), batch(scale=2.0), batch(beside={}), batch(1)], 99))
+    assert whole.size == 6
+    assert isinstance(whole.inputs, dict)
+    shapes = tree_map(lambda leaf: tuple(leaf.shape), whole.inputs)
+    assert shapes == {"factor": (), "x": (6, 3), "beside": {"own": (6, 2), "all": (1, 3)}}
+    counted = joined(read_batches([batch(n=1), batch(n=2), batch(n=1), batch(n=None)], 99))
+    assert counted.size == 8
+
+
+@pytest.mark.parametrize("shape", [(), (12,), (1, 7, 12), (7, 12)])
+def test_a_dictionary_may_hold_what_belongs_to_all_samples(shape: tuple[int, ...]) -> None:
+    class Placed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp()
+
+        def forward(self, x: Tensor, place: Tensor) -> Tensor:
+            logits: Tensor = self.body(x + place)
+            return logits
+
+    tokens, place = inputs(7 * 16).reshape(16, 7, 12), torch.full(shape, 0.5)
+    batches = [{"x": x, "place": place} for x in tokens.split(4)]
+    if not shape:  # which has no samples to count
+        batches = [dict(reversed(batch.items())) for batch in batches]
+    done = us.compression(Placed().eval(), ratio=0.6, data=batches)
+    assert done.calibration.samples == 14  # two are held back
+    assert done.steps[-1].error < 1
 
 
 @pytest.mark.parametrize("budget", [{"scale": 0.4}, {"knob": 4}])

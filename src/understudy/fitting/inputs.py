@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 Inputs = Tensor | dict[str, Any]
 OutputOf = Callable[[Any], Tensor]  # what a network returns → the tensor that matters
@@ -48,6 +48,10 @@ class Batch:
         """Which tokens of which sample are real, (samples, tokens); None where there is no such mask."""
         mask = self.inputs.get(_MASK) if isinstance(self.inputs, dict) else None
         return mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
+
+    def is_by_sample(self, leaf: Any) -> bool:
+        """Whether a part of the inputs has something of its own for each sample."""
+        return isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == self.size
 
     def to(self, device: torch.device) -> Batch:
         """A copy on a device: a network may write to its inputs."""
@@ -93,7 +97,7 @@ def read_batches(data: Iterable[Any] | Tensor, samples: int) -> list[Batch]:
     for item in items:
         batch = _batch(item)
         if batch.size > left:
-            batch = _cut(batch, left)
+            batch = _part(batch, 0, left)
         batches.append(batch)
         left -= batch.size
         if left <= 0:
@@ -107,7 +111,7 @@ def _batch(item: Any) -> Batch:
     if isinstance(item, Mapping):
         given = dict(item)
         labels = next((given.pop(key) for key in _LABELS if key in given), None)
-        tensors = [value for value in given.values() if isinstance(value, Tensor)]
+        tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor) and leaf.dim()]
         if not tensors:
             raise DataError(f"a batch holds {', '.join(map(str, given)) or 'nothing'}, and no tensor")
         if not len(tensors[0]):
@@ -126,14 +130,14 @@ def _batch(item: Any) -> Batch:
     return Batch(item, len(item))
 
 
-def _cut(batch: Batch, size: int) -> Batch:
-    """The first samples of a batch."""
+def _part(batch: Batch, start: int, stop: int) -> Batch:
+    """Some samples of a batch; what belongs to all of them stays as it is."""
 
-    def head(tensor: Tensor) -> Tensor:
-        return tensor[:size] if tensor.dim() and len(tensor) == batch.size else tensor
+    def taken(tensor: Tensor) -> Tensor:
+        return tensor[start:stop] if batch.is_by_sample(tensor) else tensor
 
-    labels = None if batch.labels is None else batch.labels[:size]
-    return Batch(tree_map_only(Tensor, head, batch.inputs), size, labels)
+    labels = None if batch.labels is None else batch.labels[start:stop]
+    return Batch(tree_map_only(Tensor, taken, batch.inputs), stop - start, labels)
 
 
 def held_back(batches: list[Batch], share: float = 0.125) -> tuple[list[Batch], list[Batch]]:
@@ -144,55 +148,51 @@ def held_back(batches: list[Batch], share: float = 0.125) -> tuple[list[Batch], 
     while left and (len(fit) > 1 or fit[0].size > 1):
         last = fit.pop()
         if last.size > left:
-            fit.append(_cut(last, last.size - left))
-            last = _tail(last, last.size - left)
+            fit.append(_part(last, 0, last.size - left))
+            last = _part(last, last.size - left, last.size)
         decide.insert(0, last)
         left -= last.size
         if not fit:  # one sample at least is fitted on
-            fit, decide[0] = [first_sample(last)], _tail(last, 1)
+            fit, decide[0] = [first_sample(last)], _part(last, 1, last.size)
             break
     return fit, decide or fit
 
 
-def _tail(batch: Batch, start: int) -> Batch:
-    def tail(tensor: Tensor) -> Tensor:
-        return tensor[start:] if tensor.dim() and len(tensor) == batch.size else tensor
-
-    labels = None if batch.labels is None else batch.labels[start:]
-    return Batch(tree_map_only(Tensor, tail, batch.inputs), batch.size - start, labels)
-
-
 def first_sample(batch: Batch) -> Batch:
     """A batch of one."""
-    return _cut(batch, 1)
+    return _part(batch, 0, 1)
 
 
 def joined(batches: list[Batch]) -> Batch:
     """As one batch those that go together with the first: of its shape, or filled up where a mask says so."""
     first = batches[0]
-    if isinstance(first.inputs, Tensor):
-        tensors = [one.inputs for one in batches if isinstance(one.inputs, Tensor)]
-        alike = [tensor for tensor in tensors if tensor.shape[1:] == first.inputs.shape[1:]]
-        return Batch(torch.cat(alike), sum(map(len, alike)))
-    keys = [key for key, value in first.inputs.items() if isinstance(value, Tensor)]
-    others = [one for one in batches if _goes_with(one, first, keys)]
-    parts = {key: [one.inputs[key] for one in others] for key in keys}  # type: ignore[index]
-    size = sum(one.size for one in others)
-    return Batch({**first.inputs, **{key: _cat(tensors) for key, tensors in parts.items()}}, size)
+    alike = [batch for batch in batches if _goes_with(batch, first)]
+    _, form = tree_flatten(first.inputs)
+    whole = [
+        _cat(list(leaves)) if first.is_by_sample(leaves[0]) else leaves[0]
+        for leaves in zip(*(tree_leaves(batch.inputs) for batch in alike), strict=True)
+    ]
+    return Batch(tree_unflatten(whole, form), sum(batch.size for batch in alike))
 
 
-def _goes_with(batch: Batch, first: Batch, keys: list[str]) -> bool:
-    """Whether two dictionaries can be one batch: the same tensors, of one shape but for filled up tokens."""
-    if not isinstance(batch.inputs, dict) or not isinstance(first.inputs, dict):
-        return False
-    for key in keys:
-        mine, other = batch.inputs.get(key), first.inputs[key]
-        if not isinstance(mine, Tensor) or mine.dim() != other.dim():
+def _goes_with(batch: Batch, first: Batch) -> bool:
+    """Whether two can be one batch: the same inputs, of one shape but for filled up tokens.
+
+    What belongs to all samples is the same in both.
+    """
+    (mine, my_form), (others, form) = tree_flatten(batch.inputs), tree_flatten(first.inputs)
+    filled = 2 if first.mask is not None else 1
+
+    def is_alike(own: Any, other: Any) -> bool:
+        if batch.is_by_sample(own) != first.is_by_sample(other):
             return False
-        filled = 2 if first.mask is not None else 1
-        if mine.shape[filled:] != other.shape[filled:]:
-            return False
-    return True
+        if first.is_by_sample(other):
+            return bool(own.dim() == other.dim() and own.shape[filled:] == other.shape[filled:])
+        if isinstance(own, Tensor) and isinstance(other, Tensor):
+            return torch.equal(own, other)
+        return own is other or (isinstance(own, int | float | str) and own == other)
+
+    return my_form == form and all(map(is_alike, mine, others))
 
 
 def _cat(tensors: list[Tensor]) -> Tensor:

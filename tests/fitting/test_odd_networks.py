@@ -18,6 +18,7 @@ from understudy.data.found import find_data
 from understudy.distil.guidance import SelfGuidance
 from understudy.experiments.quality import Yardstick
 from understudy.fitting.attempts import Attempts
+from understudy.fitting.calibrate import POSITIONS
 from understudy.fitting.inputs import DataError, joined, read_batches
 from understudy.fitting.moments import Moments
 from understudy.fitting.shifts import find_shifts
@@ -502,6 +503,27 @@ def test_a_dictionary_may_hold_what_belongs_to_all_samples(shape: tuple[int, ...
     done = us.compression(Placed().eval(), ratio=0.6, data=batches)
     assert done.calibration.samples == 14  # two are held back
     assert done.steps[-1].error < 1
+
+
+@pytest.mark.parametrize("lengths", [(20, 100), (100, 80)])
+def test_a_mask_of_one_sequence_says_nothing_of_another(lengths: tuple[int, int]) -> None:
+    class Translator(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read, self.write, self.head = nn.Linear(12, 12), nn.Linear(12, 12), nn.Linear(12, 3)
+
+        def forward(self, x: Tensor, attention_mask: Tensor, decoder_x: Tensor) -> Tensor:
+            seen = (self.read(x) * attention_mask[..., None]).mean(1, keepdim=True)
+            logits: Tensor = self.head(self.write(decoder_x + seen).relu())
+            return logits
+
+    read, written = lengths
+    mask = torch.ones(2, read)
+    mask[:, 5:] = 0
+    batch = {"x": torch.randn(2, read, 12), "attention_mask": mask, "decoder_x": torch.randn(2, written, 12)}
+    found = us.calibrate(Translator(), [batch], gradients=False)
+    assert found.layers["read"].count <= 2 * 5
+    assert found.layers["write"].count == 2 * POSITIONS
 
 
 @pytest.mark.parametrize("budget", [{"scale": 0.4}, {"knob": 4}])

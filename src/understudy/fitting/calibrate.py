@@ -24,7 +24,7 @@ from .calibration import Calibration, SiteMoments
 from .inputs import Batch, DataError, OutputOf, first_sample, read_batches
 from .moments import Moments
 from .precision import full_precision
-from .rows import input_rows, output_rows, sample_positions
+from .rows import input_rows, output_rows, position_count, sample_positions
 
 SAMPLES = 1024
 POSITIONS = 64  # of each sample: as good as all of them, and much quicker
@@ -144,7 +144,7 @@ def _input_moments(
 
     def look(path: str, layer: DenseMap, x: Tensor, _: Tensor) -> None:
         where = sample_positions(layer, x, positions, generator)
-        rows = real_rows(input_rows(layer, x, where), mask, where)
+        rows = real_rows(layer, x, mask, where)
         for moments, own in zip(found[path], rows.chunk(layer.groups, dim=1), strict=True):
             moments.add(own)
 
@@ -240,14 +240,16 @@ def _within(model: nn.Module, batch: Batch, call: Callable[[Batch], Any]) -> Any
         raise DataError(f"{type(model).__name__} cannot run on a batch of shape {shapes}: {error}") from error
 
 
-def real_rows(rows: Tensor, mask: Tensor | None, positions: Tensor | None) -> Tensor:
-    """(samples, positions, features) → vectors, without those of tokens that only fill up a batch."""
-    if mask is not None:
-        mask = mask.to(rows.device)
-        mask = mask if positions is None or mask.shape[1] == rows.shape[1] else mask[:, positions]
-        if mask.shape == rows.shape[:2]:
-            return rows[mask]
-    return rows.flatten(0, 1)
+def real_rows(layer: DenseMap, x: Tensor, mask: Tensor | None, positions: Tensor | None) -> Tensor:
+    """`input_rows` as vectors, without those of tokens that only fill up a batch.
+
+    A mask of another number of tokens says nothing of this layer: a decoder has tokens of its own.
+    """
+    rows = input_rows(layer, x, positions)
+    if mask is None or mask.shape != (len(rows), position_count(layer, x)):
+        return rows.flatten(0, 1)
+    mask = mask.to(rows.device)
+    return rows[mask if positions is None else mask[:, positions]]
 
 
 @contextlib.contextmanager

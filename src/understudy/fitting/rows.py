@@ -12,11 +12,16 @@ from understudy.layers.dense import DenseMap
 
 def sample_positions(layer: DenseMap, x: Tensor, most: int, generator: torch.Generator) -> Tensor | None:
     """Which output positions of a batch to look at, the same for every sample; None is all of them."""
-    geometry = layer.geometry
-    total = math.prod(x.shape[1:-1] if geometry is None else geometry.output_size(x))
+    total = position_count(layer, x)
     if total <= most:
         return None
     return torch.randperm(total, generator=generator)[:most].sort().values.to(x.device)
+
+
+def position_count(layer: DenseMap, x: Tensor) -> int:
+    """Output positions of a sample: tokens or pixels."""
+    geometry = layer.geometry
+    return math.prod(x.shape[1:-1] if geometry is None else geometry.output_size(x))
 
 
 def input_rows(layer: DenseMap, x: Tensor, positions: Tensor | None) -> Tensor:

@@ -23,7 +23,7 @@ from .fit import fit_matrix_, times
 from .inputs import Batch
 from .lockstep import ApartError, lockstep
 from .moments import Moments
-from .rows import input_rows, sample_positions
+from .rows import sample_positions
 from .shifts import NORMS, Shift
 
 RIDGE = 1e-3  # λ, of the mean eigenvalue
@@ -114,8 +114,8 @@ class Refit:
             part = slice(start, start + _CHUNK)
             where = sample_positions(dense, x[part], POSITIONS, generator)
             some = None if mask is None else mask[part]
-            theirs = real_rows(input_rows(dense, x[part], where), some, where)
-            ours = real_rows(input_rows(dense, mine[part], where), some, where)
+            theirs = real_rows(dense, x[part], some, where)
+            ours = real_rows(dense, mine[part], some, where)
             slices = zip(ours.chunk(dense.groups, dim=1), theirs.chunk(dense.groups, dim=1), strict=True)
             for moments, (own, their), matrix, added in zip(found, slices, matrices, biases, strict=True):
                 moments.add(own, their @ matrix.T + added)

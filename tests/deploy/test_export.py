@@ -117,6 +117,27 @@ def test_half_precision_is_half_the_file_and_eight_bits_a_quarter(tmp_path: Path
     assert "before eight bits" in str(eight)
 
 
+class Difference(nn.Module):
+    """One number for each sample, of two inputs that differ in size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 16))
+
+    def forward(self, large: Tensor, small: Tensor) -> Tensor:
+        return (large - small) @ self.weight
+
+
+def test_batches_to_calibrate_by_are_paired_with_the_inputs_by_name(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    large, small = 100 * torch.randn(32, 16, generator=generator), torch.randn(32, 16, generator=generator)
+    example = {"large": large[:2], "small": small[:2]}
+    batch = {"labels": torch.zeros(32), "small": small, "large": large}
+    done = us.export(Difference(), tmp_path / "eight.onnx", example, int8=[batch, (batch, torch.zeros(32))])
+    assert done.error < 0.1
+    assert done.agreement == 1
+
+
 def test_an_example_of_several_named_inputs_is_exported(tmp_path: Path) -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
@@ -160,6 +181,7 @@ def test_a_network_that_looks_at_values_says_that_it_is_not_one_graph(tmp_path: 
         ("a.onnx", {"dtype": "int4"}, ValueError, "'int4' is not one of float32, float16"),
         ("a.onnx", {"int8": []}, ValueError, "int8 needs batches to calibrate by"),
         ("a.onnx", {"int8": [(2, 3, 8, 8)]}, ValueError, "a shape, or all zero"),
+        ("a.onnx", {"int8": [(X, X, X)]}, ValueError, "given as the example is: this one is not"),
         ("a.pt2", {"int8": [X]}, ValueError, "int8 is for the format onnx, not torch-export"),
         ("no/a.onnx", {}, FileNotFoundError, "no folder .*no to write a.onnx to"),
         ("there.onnx", {}, FileExistsError, "there.onnx exists"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves
 
 from understudy._util.guard import the_network
 from understudy._util.quantities import format_bytes
@@ -19,7 +19,7 @@ from understudy._util.timing import time_in_turns
 from understudy.counting.trace import Example, as_inputs
 
 from .formats import quantise_, write, written
-from .graph import ExportError, capture, lively, outputs, ready, rebatched
+from .graph import ExportError, as_call, capture, lively, outputs, ready, rebatched
 from .runtimes import Format, Runner, format_of, needed, not_run, opened
 
 Precision = Literal["float32", "float16"]
@@ -109,8 +109,9 @@ def export(
     more than 1e-4 of the largest output apart (float16: 2e-2) is an ExportError, and no file is left. A
     network in another precision becomes one in single precision first.
 
-    `original` is exported beside it and timed in turns. `int8` are batches to calibrate eight-bit numbers by
-    (ONNX only): the error before and after, and how often the largest output is the same, are in the result.
+    `original` is exported beside it and timed in turns. `int8` are batches to calibrate eight-bit numbers by,
+    with labels or without (ONNX only): the error before and after, and how often the largest output is the
+    same, are in the result.
 
     >>> import understudy as us
     >>> model = us.create_model("wrn_10_1")
@@ -130,7 +131,6 @@ def export(
             raise ValueError(f"int8 is for the format onnx, not {kind}")
         if not len(int8):
             raise ValueError("int8 needs batches to calibrate by, such as int8=[x1, x2]")
-        int8 = [_calibrating(batch) for batch in int8]
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} to")
     for file in written(path, kind):
@@ -139,6 +139,8 @@ def export(
     needed(kind)
     network = ready(model)
     given = lively(example)
+    if int8 is not None:
+        int8 = [_calibrating(batch, given) for batch in int8]
     batches = [given, rebatched(given, _size(given) + 1)]
     wanted = [outputs(network, batch) for batch in batches]
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
@@ -204,13 +206,22 @@ def _checked(runner: Runner, kind: Format, network: nn.Module) -> Runner:
     return run
 
 
-def _calibrating(batch: Example) -> Example:
-    """A batch to calibrate by, in single precision: a shape, or zeros alone, would give ranges of nothing."""
+def _calibrating(batch: Example, example: Example) -> Example:
+    """A batch to calibrate by, without labels, its inputs in the order of the example's.
+
+    It is in single precision: a shape, or zeros alone, would give ranges of nothing.
+    """
     inputs = as_inputs(batch)
+    if isinstance(inputs, tuple | list) and len(inputs) == 2 and not isinstance(example, tuple | list):
+        inputs = as_inputs(inputs[0])  # behind it are labels
+    if isinstance(inputs, Mapping) and isinstance(example, Mapping):
+        inputs = {key: inputs[key] for key in example if key in inputs}
+    if tree_flatten(as_call(inputs))[1] != tree_flatten(as_call(example))[1]:
+        raise ValueError("int8 is calibrated by batches that are given as the example is: this one is not")
     floats = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if floats and not any(not leaf.is_meta and bool(leaf.any()) for leaf in floats):
         raise ValueError("int8 is calibrated by real batches: this one is a shape, or all zero")
-    return lively(batch)
+    return lively(inputs)
 
 
 def _size(example: Example) -> int:
@@ -249,6 +260,6 @@ def _agreement(runner: Runner, network: nn.Module, batches: Sequence[Example]) -
     same = count = 0
     for batch in batches:
         ours, theirs = runner(batch)[0], outputs(network, batch)[0]
-        hits = ours.flatten(1).argmax(1) == theirs.flatten(1).argmax(1)
+        hits = ours.reshape(len(ours), -1).argmax(1) == theirs.reshape(len(theirs), -1).argmax(1)
         same, count = same + int(hits.sum()), count + len(hits)
     return same / max(1, count)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import checkpoint
 
 import understudy as us
 from understudy.data.found import find_data
@@ -153,6 +154,23 @@ def test_what_a_network_computes_without_gradients_is_worth_as_much() -> None:
             gradient = calibration.layers[f"body.{path}"].gradient
             assert gradient is not None
             torch.testing.assert_close(gradient, seen.gradient)
+
+
+def test_a_network_that_checkpoints_its_activations_is_calibrated_as_another() -> None:
+    class Checkpointing(nn.Module):
+        def __init__(self, *, on: bool) -> None:
+            super().__init__()
+            self.body, self.on = mlp(), on
+
+        def forward(self, x: Tensor) -> Tensor:
+            first, rest = self.body[:5], self.body[5:]
+            x = checkpoint(first, x, use_reentrant=False) if self.on else first(x)
+            logits: Tensor = rest(x)
+            return logits
+
+    plain, found = (us.calibrate(Checkpointing(on=on), inputs()) for on in (False, True))
+    for path, seen in plain.layers.items():
+        torch.testing.assert_close(found.layers[path].gradient, seen.gradient)
 
 
 def test_what_needs_gradients_to_be_off_is_calibrated_as_it_runs() -> None:

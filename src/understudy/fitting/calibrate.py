@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -175,25 +176,31 @@ def _output_gradients(
         outputs.setdefault(path, []).append(kept)
         return kept.clone()  # which the network may write over, as activations in place do
 
+    def sent_back(batch: Batch) -> dict[str, tuple[Tensor | None, ...]]:
+        """The gradients of one batch; none where the network runs in inference mode, or lets go of it."""
+        outputs.clear()
+        with torch.enable_grad(), watching(layers, keep):
+            z = run(model, batch, output_of)
+            if not z.requires_grad:
+                return {}
+            signs = torch.randint(0, 2, z.shape, generator=generator).to(z) * 2 - 1
+            noted = {path: list(ys) for path, ys in outputs.items()}  # what is checkpointed now runs again
+            kept = [y for ys in noted.values() for y in ys]
+            given = iter(torch.autograd.grad((z * signs).sum(), kept, allow_unused=True))
+        return {path: tuple(itertools.islice(given, len(ys))) for path, ys in noted.items()}
+
     for batch in batches:
         if count >= GRADIENT_SAMPLES:
             break
-        outputs.clear()
         try:
-            with torch.enable_grad(), _GradientsStayOn(), watching(layers, keep):
-                z = run(model, batch, output_of)
+            with _GradientsStayOn():
+                gradients = sent_back(batch)
         except DataError:  # it does what needs gradients to be off, as `.numpy()`
-            outputs.clear()
-            with torch.enable_grad(), watching(layers, keep):
-                z = run(model, batch, output_of)
-        if not z.requires_grad:  # the network runs in inference mode, or lets go of what it computed
+            gradients = sent_back(batch)
+        if not gradients:
             return {}
-        signs = torch.randint(0, 2, z.shape, generator=generator).to(z) * 2 - 1
-        kept = [y for ys in outputs.values() for y in ys]
-        given = iter(torch.autograd.grad((z * signs).sum(), kept, allow_unused=True))
-        for path, ys in outputs.items():
-            for _ in ys:
-                gradient = next(given)
+        for path, own in gradients.items():
+            for gradient in own:
                 if gradient is not None:
                     rows = output_rows(layers[path], gradient, None).flatten(0, 1).float()
                     found[path] += (rows.T @ rows).double().cpu()

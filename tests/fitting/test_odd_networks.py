@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 import understudy as us
+from understudy.counting.operations import UnknownOperationError
 from understudy.data.found import find_data
 from understudy.distil.guidance import SelfGuidance
 from understudy.experiments.quality import Yardstick
@@ -360,6 +361,23 @@ def test_an_expert_that_is_given_no_sample_is_idle() -> None:
     with torch.no_grad():
         model.router.bias[1] -= 100
     assert us.calibrate(model, inputs()).idle == ("experts.1",)
+
+
+def test_a_network_with_an_operation_that_cannot_be_counted_is_compressed() -> None:
+    class Uncounted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            largest = torch.linalg.svdvals(x.reshape(-1, 3, 4))[:, :1]
+            logits: Tensor = self.body(x / largest)
+            return logits
+
+    with pytest.raises(UnknownOperationError):
+        us.cost(Uncounted(), inputs(1))
+    done = us.compression(Uncounted().eval(), ratio=0.6, data=inputs())
+    assert "fitted layer after layer" in [step.name for step in done.steps]
 
 
 def test_one_sample_is_not_fitted_to_the_point_of_a_constant() -> None:

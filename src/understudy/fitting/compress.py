@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from understudy._util.guard import the_network
 from understudy._util.modules import take_modes_
-from understudy.counting.trace import trace
 from understudy.layers import check_plain
 from understudy.layers.opening import close_, opened
 from understudy.planning.budget import Budget
@@ -202,16 +202,30 @@ def _as_before(student: nn.Module, model: nn.Module) -> nn.Module:
 
 def _within_memory(batches: list[Batch], model: nn.Module) -> list[Batch]:
     """As many batches as two networks can hold the activations of at once; one at least."""
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    record = trace(model, first_sample(batches[0]).to(device).inputs, meta=False)
-    largest = max((math.prod(shape) for shapes in record.outputs.values() for shape in shapes), default=1)
-    samples = _MEMORY // (_ACTIVATIONS * 4 * largest)
+    samples = _MEMORY // (_ACTIVATIONS * 4 * _largest_activation(model, first_sample(batches[0])))
     kept = [batches[0]]
     for batch in batches[1:]:
         if sum(one.size for one in kept) + batch.size > samples:
             break
         kept.append(batch)
     return kept
+
+
+@torch.no_grad()
+def _largest_activation(model: nn.Module, batch: Batch) -> int:
+    """The most numbers that a module gives."""
+    sizes = [1]
+
+    def note(_: nn.Module, __: Any, output: Any) -> None:
+        sizes.extend(leaf.numel() for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
+
+    handles = [module.register_forward_hook(note) for module in model.modules()]
+    try:
+        pass_through(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(sizes)
 
 
 @torch.no_grad()

@@ -249,3 +249,16 @@ def test_distillation_is_the_divergence_that_torch_computes(temperature: float) 
     )
     torch.testing.assert_close(loss, temperature**2 * own / len(student))
     assert float(distillation_loss(teacher, teacher, temperature)) == pytest.approx(0, abs=1e-12)
+
+
+def test_distillation_is_a_mean_over_pixels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 3, 10, 4, 5, generator=generator, dtype=torch.float64)
+    mine, theirs = (output.movedim(1, -1).reshape(-1, 10) for output in (student, teacher))
+    torch.testing.assert_close(distillation_loss(student, teacher, 4.0), distillation_loss(mine, theirs, 4.0))
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 6, 9)])
+def test_outputs_that_do_not_say_which_axis_is_the_classes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r'which axis is that of the classes.*distance="outputs"'):
+        distillation_loss(torch.zeros(shape), torch.zeros(shape), 1.0)

@@ -211,6 +211,18 @@ def test_the_losses_are_those_of_torch() -> None:
     torch.testing.assert_close(squares, F.mse_loss(output, F.one_hot(target, 4).double()))
     torch.testing.assert_close(target_loss("mse", output, target, summed=True), 5 * squares)
     torch.testing.assert_close(target_loss("mse", output, output + 2), torch.tensor(4.0).double())
+    torch.testing.assert_close(target_loss("mse", output[:, 0], target), F.mse_loss(output[:, 0], target))
+    torch.testing.assert_close(
+        target_loss("mse", output[0], output[0] + 2, summed=True), 4 * squares.new_tensor(4)
+    )
+
+
+def test_the_test_loss_of_images_of_classes_is_a_mean_over_their_pixels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 4, 5, 5, generator=generator), torch.randint(0, 4, (6, 5, 5), generator=generator)
+    errors = evaluate(nn.Identity(), [(x[:4], y[:4]), (x[4:], y[4:])])
+    assert errors.test_loss == pytest.approx(float(F.cross_entropy(x, y)))
+    assert errors.test_error is None
 
 
 def test_evaluating_leaves_the_network_as_it_was() -> None:

@@ -11,13 +11,19 @@ Distance = Literal["softened", "outputs"]
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Hinton's: T² · KL(softmax(teacher / T) ‖ softmax(student / T)), a mean over the batch."""
-    return temperature**2 * F.kl_div(
+    """Hinton's: T² · KL(softmax(teacher / T) ‖ softmax(student / T)), a mean over batch and pixels."""
+    if student.dim() < 2 or student.dim() == 3:
+        raise ValueError(
+            f"outputs of shape {tuple(student.shape)} do not say which axis is that of the classes, as "
+            '(samples, classes) does: compare them as they are, distance="outputs"'
+        )
+    divergence = F.kl_div(
         F.log_softmax(student / temperature, dim=1),
         F.log_softmax(teacher / temperature, dim=1),
-        reduction="batchmean",
+        reduction="sum",
         log_target=True,
     )
+    return temperature**2 * divergence * student.shape[1] / student.numel()
 
 
 def output_loss(student: Tensor, teacher: Tensor) -> Tensor:

@@ -80,6 +80,36 @@ def test_a_student_comes_nearer_to_its_original_without_labels(
     assert len(done.epochs) == 12
 
 
+def test_one_dictionary_is_one_batch(model: nn.Module, student: nn.Module) -> None:
+    assert recover(student, model, {"x": inputs(32)}, epochs=1).epochs[-1].step == 1
+
+
+def test_tokens_that_only_fill_up_a_batch_teach_nothing() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+
+        def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+            assert attention_mask.shape == x.shape[:2]
+            y: Tensor = self.last(self.first(x).relu())
+            return y
+
+    teacher, x = Tokens(), inputs(16).reshape(2, 8, 8)
+    student = us.compress(teacher, ratio=0.8, data=[{"x": x, "attention_mask": torch.ones(2, 8)}])
+    mask = torch.ones(2, 8)
+    mask[1, 3:] = 0
+    other = torch.where(mask[..., None] > 0, x, 9.0)
+    first, second = (
+        recover(student, teacher, [{"x": one, "attention_mask": mask}], epochs=3).network
+        for one in (x, other)
+    )
+    for mine, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
 def test_seconds_are_a_limit(model: nn.Module, student: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=(ticks / 100 for ticks in itertools.count()).__next__)
     monkeypatch.setattr(recover_module, "time", clock)  # a step takes a hundredth of a second

@@ -33,21 +33,13 @@ class Batch:
         return model(**self.inputs) if isinstance(self.inputs, dict) else model(self.inputs)
 
     def call(self, model: nn.Module, output_of: OutputOf | None = None) -> Tensor:
-        """Run the model, and take the tensor that matters of what it returns.
-
-        An output for each token is 0 where the mask says that a token only fills up the batch.
-        """
-        taken = output_that_matters(self.forward(model), output_of)
-        mask = self.mask
-        if mask is None or taken.dim() < 3 or taken.shape[:2] != mask.shape:
-            return taken
-        return taken * mask.reshape(*mask.shape, *[1] * (taken.dim() - 2)).to(taken)
+        """Run the model, and take the tensor that matters of what it returns, of its real tokens."""
+        return of_real_tokens(output_that_matters(self.forward(model), output_of), self.inputs)
 
     @property
     def mask(self) -> Tensor | None:
         """Which tokens of which sample are real, (samples, tokens); None where there is no such mask."""
-        mask = self.inputs.get(_MASK) if isinstance(self.inputs, dict) else None
-        return mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
+        return _mask_of(self.inputs)
 
     def is_by_sample(self, leaf: Any) -> bool:
         """Whether a part of the inputs has something of its own for each sample."""
@@ -57,6 +49,19 @@ class Batch:
         """A copy on a device: a network may write to its inputs."""
         moved = tree_map_only(Tensor, lambda tensor: tensor.to(device, copy=True), self.inputs)
         return dataclasses.replace(self, inputs=moved)
+
+
+def _mask_of(inputs: Any) -> Tensor | None:
+    mask = inputs.get(_MASK) if isinstance(inputs, Mapping) else None
+    return mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
+
+
+def of_real_tokens(output: Tensor, inputs: Any) -> Tensor:
+    """An output for each token, 0 where the mask of the inputs says that a token only fills up the batch."""
+    mask = _mask_of(inputs)
+    if mask is None or output.dim() < 3 or output.shape[:2] != mask.shape:
+        return output
+    return output.masked_fill(~mask.reshape(*mask.shape, *[1] * (output.dim() - 2)).to(output.device), 0)
 
 
 def output_that_matters(

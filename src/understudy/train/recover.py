@@ -64,13 +64,13 @@ def recover(
     """Train a copy of a fitted `student` to give what the `teacher` gives; `.network` of what is returned.
 
     `data` are inputs without labels, or with labels that are not looked at: a tensor, which is shuffled, a
-    list or a DataLoader of tensors, pairs or dictionaries, or batches of a DataSet. Either so many `epochs`
-    of them, or about so many `seconds`: the time of a step is measured, and the rate falls to nothing by the
-    last. `settings` change what `settings_for` gives, or are a whole recipe. With `out`, a folder, a run that
-    was killed goes on there, and one that has ended is returned as it is; `test` batches have labels, and are
-    tried after every epoch. `output_of` takes the tensor to be taught of what the networks return, by default
-    the first. All parameters of a student are trained that are not frozen, or all where all are; it comes
-    back in the modes that it was in.
+    list or a DataLoader of tensors, pairs or dictionaries, one dictionary, or batches of a DataSet. Either so
+    many `epochs` of them, or about so many `seconds`: the time of a step is measured, and the rate falls to
+    nothing by the last. `settings` change what `settings_for` gives, or are a whole recipe. With `out`, a
+    folder, a run that was killed goes on there, and one that has ended is returned as it is; `test` batches
+    have labels, and are tried after every epoch. `output_of` takes the tensor to be taught of what the
+    networks return, by default the first. All parameters of a student are trained that are not frozen, or all
+    where all are; it comes back in the modes that it was in.
 
     >>> import torch, understudy as us
     >>> from understudy.train import recover
@@ -146,6 +146,8 @@ def _batches(data: BatchSource | Iterable[Any] | Tensor, recipe: Recipe) -> Batc
         return data
     if isinstance(data, Tensor):
         return _Shuffled(data, recipe)
+    if isinstance(data, Mapping):
+        data = [data]
     if isinstance(data, Iterator) or not has_length(data):
         data = list(data)
     assert isinstance(data, Sized)

@@ -12,7 +12,7 @@ from understudy.data import Batches
 from understudy.distil.attention import AttentionTransfer
 from understudy.distil.distillation import distillation_loss, output_loss
 from understudy.distil.frozen import call, frozen
-from understudy.fitting.inputs import output_that_matters
+from understudy.fitting.inputs import of_real_tokens, output_that_matters
 
 from .answers import Answers, question
 from .checkpoint import Progress
@@ -49,10 +49,11 @@ class Teaching:
             answer = self.answers.at(progress.epoch, progress.batch, lambda: self._ask(x))
         if self.distils:
             taught, recipe = answer[-1], self.recipe
+            mine, theirs = of_real_tokens(logits.float(), x), of_real_tokens(taught, x)
             soft = (
-                output_loss(logits.float(), taught)
+                output_loss(mine, theirs)
                 if recipe.distance == "outputs"
-                else distillation_loss(logits.float(), taught, recipe.temperature)
+                else distillation_loss(mine, theirs, recipe.temperature)
             )
             loss = (1 - recipe.distillation) * loss + recipe.distillation * soft
         if self.attention is not None:

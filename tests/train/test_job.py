@@ -225,6 +225,23 @@ def test_the_test_loss_of_images_of_classes_is_a_mean_over_their_pixels() -> Non
     assert errors.test_error is None
 
 
+def test_a_job_leaves_the_numbers_of_the_caller_alone() -> None:
+    model, before = made(), torch.get_rng_state()
+    fit(Job(model, batches(), settings=SETTINGS))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_folder_that_is_refused_leaves_no_hook(tmp_path: Path) -> None:
+    (tmp_path / "strange").touch()
+    model, teacher = (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 3, 6), nn.Flatten()) for _ in range(2))
+    images = [(torch.randn(4, 3, 8, 8), torch.zeros(4, dtype=torch.long))]
+    settings = SETTINGS.replaced({"attention": 1.0, "taps": ["0"]})
+    with pytest.raises(RunError):
+        fit(Job(model, images, teacher, settings=settings), tmp_path)
+    assert not any(module._forward_hooks for network in (model, teacher) for module in network.modules())
+    fit(Job(model, images, teacher, settings=settings))
+
+
 def test_evaluating_leaves_the_network_as_it_was() -> None:
     network = made()
     network[0].eval()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from understudy._util.layouts import lay_contiguous_
@@ -26,7 +27,7 @@ from .checkpoint import Progress
 from .divergence import DivergedError, check_finite
 from .evaluation import evaluate
 from .figures import Epoch, Outcome, Standing
-from .job import Job, as_batches, prepare
+from .job import BatchSource, Job, as_batches, prepare
 from .recipe import Recipe
 from .run import PLAN, Run
 from .student import without_auxiliary
@@ -89,13 +90,28 @@ def fit(
 
         fitted = fit(Job(model=student, teacher=teacher, batches=loader, settings=Recipe(epochs=3)))
     """
+    batches = as_batches(job.batches, job.place)
+    kept = run if isinstance(run, Run) or run is None else Run(Path(run), job.settings, job.identity)
+    # Every step sets a seed; the caller's numbers are left alone.
+    with torch.random.fork_rng(devices=[]), contextlib.closing(Trainer(job, len(batches))) as trainer:
+        if kept is not None and job.place.is_first:
+            kept.take()
+        return _fitted(job, trainer, batches, kept, tensorboard=tensorboard, report=report, watch=watch)
+
+
+def _fitted(
+    job: Job,
+    trainer: Trainer,
+    batches: BatchSource,
+    kept: Run | None,
+    *,
+    tensorboard: bool,
+    report: Callable[[str], None],
+    watch: Callable[[Progress, int, float], None],
+) -> Fitted:
+    """The loop itself, in a folder that is taken."""
     settings, processes = job.settings, job.place
-    batches = as_batches(job.batches, processes)
-    trainer = Trainer(job, len(batches))
-    kept = run if isinstance(run, Run) or run is None else Run(Path(run), settings, job.identity)
     writer = kept if processes.is_first else None
-    if writer is not None:
-        writer.take()
     progress, epochs, board = Progress(), [], None
     try:
         checkpoint, refused = kept.latest(processes.device, trainer.check) if kept is not None else (None, [])
@@ -156,7 +172,6 @@ def fit(
                 writer.set_status(status, step=progress.step, reason=str(error) or type(error).__name__)
         raise
     finally:
-        trainer.close()
         if board is not None:
             board.close()
         if writer is not None:

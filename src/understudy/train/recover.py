@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -104,8 +105,7 @@ def recover(
         report(f"{run.folder} has finished already")
         fitted = Fitted(load(run.model_file, teacher), tuple(run.metrics()), run.outcome())
     else:
-        with torch.random.fork_rng(devices=[]):  # the loop sets seeds; the caller's numbers are left alone
-            fitted = fit(job, run, report=report, watch=watch)
+        fitted = fit(job, run, report=report, watch=watch)
     take_modes_(fitted.network, student)
     for name, parameter in fitted.network.named_parameters():
         parameter.requires_grad_(student.get_parameter(name).requires_grad)
@@ -224,13 +224,12 @@ def _steps_within(seconds: float, job: Job) -> int:
         raise ValueError(f"{seconds:g} seconds is not above 0")
     tried = dataclasses.replace(job, model=copy.deepcopy(job.model), test_batches=None)
     source = _Steps(as_batches(job.batches, job.place), _TRIALS)
-    trainer = Trainer(tried, _TRIALS)
-    trainer.begin(0)
     progress, times = Progress(), []
-    started = time.monotonic()
-    for x, y in source.epoch(0):
-        trainer.step(x, y, 1.0, progress)
-        times.append(time.monotonic())
-    trainer.close()
+    with contextlib.closing(Trainer(tried, _TRIALS)) as trainer:
+        trainer.begin(0)
+        started = time.monotonic()
+        for x, y in source.epoch(0):
+            trainer.step(x, y, 1.0, progress)
+            times.append(time.monotonic())
     left = seconds - (times[-1] - started)
     return max(1, int(left * (len(times) - 1) / max(times[-1] - times[0], 1e-9)))

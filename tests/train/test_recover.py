@@ -110,6 +110,28 @@ def test_tokens_that_only_fill_up_a_batch_teach_nothing() -> None:
         torch.testing.assert_close(mine, theirs)
 
 
+class Noting(nn.Linear):
+    """Keeps what is no tensor in its state."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 3}
+
+    def set_extra_state(self, state: Any) -> None:
+        assert state == {"version": 3}
+
+
+def test_a_student_may_keep_what_is_no_tensor_in_its_state(tmp_path: Path, model: nn.Module) -> None:
+    model.last = Noting(24, 4)
+    student = us.compress(model, ratio=0.65, data=inputs(64), exclude=["last"])
+    steps = []
+    done = recover(student, model, inputs(64), epochs=1, settings={"ema": 0.5})
+    assert isinstance(done.network.last, Noting)
+    with pytest.raises(ValueError, match=r"'last\._extra_state' is dict, which understudy does not store"):
+        recover(student, model, inputs(64), epochs=1, out=tmp_path / "run", watch=lambda *_: steps.append(1))
+    assert not steps  # it is said before anything is trained
+    assert not list(tmp_path.iterdir())
+
+
 def test_seconds_are_a_limit(model: nn.Module, student: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=(ticks / 100 for ticks in itertools.count()).__next__)
     monkeypatch.setattr(recover_module, "time", clock)  # a step takes a hundredth of a second

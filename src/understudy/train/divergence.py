@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from understudy.counting.trace import Example
 from understudy.distil.frozen import call
+from understudy.students.versions import tensors_of
 
 
 class DivergedError(RuntimeError):
@@ -18,7 +19,7 @@ class DivergedError(RuntimeError):
 
 def check_finite(network: nn.Module, step: int) -> None:
     """Raise a DivergedError if the last update spoilt a weight: it must reach no checkpoint and no result."""
-    for key, tensor in network.state_dict().items():
+    for key, tensor in tensors_of(network).items():
         if not bool(tensor.isfinite().all()):
             raise DivergedError(f"{key!r} is not finite after step {step}")
 

@@ -18,6 +18,7 @@ from understudy.counting.trace import Example
 from understudy.data import Augment, DataSet
 from understudy.fitting.inputs import OutputOf
 from understudy.planning.plan import Plan
+from understudy.students.versions import tensors_of
 
 from .answers import Keep
 from .config import Inputs
@@ -110,7 +111,7 @@ class Job:
 def model_hash(model: nn.Module, *, content: bool) -> str:
     """Follows from the names, shapes and types of all tensors, and from their values with `content`."""
     sha256 = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
+    for name, tensor in tensors_of(model).items():
         sha256.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         if content:
             whole = tensor.detach().cpu().contiguous()

@@ -20,6 +20,7 @@ from torch import nn
 from understudy._util.layouts import lay_contiguous_
 from understudy.planning.plan import Plan
 from understudy.students.cost import cost
+from understudy.students.file import file_size
 from understudy.students.file import save as save_model
 
 from .answers import Keep
@@ -92,6 +93,8 @@ def fit(
     """
     batches = as_batches(job.batches, job.place)
     kept = run if isinstance(run, Run) or run is None else Run(Path(run), job.settings, job.identity)
+    if kept is not None:
+        file_size(job.model)  # what no file can hold is refused before it is trained
     # Every step sets a seed; the caller's numbers are left alone.
     with torch.random.fork_rng(devices=[]), contextlib.closing(Trainer(job, len(batches))) as trainer:
         if kept is not None and job.place.is_first:

@@ -22,7 +22,7 @@ from understudy.distil.guidance import SelfGuidance, fading
 from understudy.fitting.inputs import output_that_matters
 from understudy.layers import recompute_nothing_, stand_ins
 from understudy.networks.nets.auxiliary import AuxiliaryHead
-from understudy.students.versions import versioned
+from understudy.students.versions import tensors_of, versioned
 
 from .checkpoint import Checkpoint, CheckpointError, Progress, State
 from .divergence import DivergedError, first_not_finite
@@ -62,7 +62,7 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "float16")
         self.teaching = Teaching(job, channels_last=self.channels_last)
         self.average = (
-            {key: value.clone() for key, value in network.state_dict().items()} if recipe.ema else {}
+            {key: value.clone() for key, value in tensors_of(network).items()} if recipe.ema else {}
         )
         self.has_auxiliary = any(isinstance(module, AuxiliaryHead) for module in network.modules())
         self.forward: nn.Module = network
@@ -114,7 +114,7 @@ class Trainer:
             nn.utils.clip_grad_norm_([*self.network.parameters(), *guides], recipe.clip)
         self.scaler.step(self.optimiser)
         self.scaler.update()
-        for key, value_now in self.network.state_dict().items() if recipe.ema else ():
+        for key, value_now in tensors_of(self.network).items() if recipe.ema else ():
             kept = self.average[key]
             kept.lerp_(value_now, 1 - recipe.ema) if kept.is_floating_point() else kept.copy_(value_now)
         progress.step += 1
@@ -176,7 +176,7 @@ class Trainer:
     def checkpoint(self, progress: Progress) -> Checkpoint:
         """Everything the run needs to go on."""
         memory, numbers = memory_of(self.optimiser, self.network)
-        tensors = {f"network.{key}": value for key, value in self.network.state_dict().items()}
+        tensors = {f"network.{key}": value for key, value in tensors_of(self.network).items()}
         tensors |= {f"average.{key}": value for key, value in self.average.items()}
         tensors |= {f"optimiser.{key}": value for key, value in memory.items()}
         state = State(dataclasses.replace(progress), self.scaler.state_dict(), numbers)
@@ -198,7 +198,7 @@ class Trainer:
             raise CheckpointError("its loss scale is no loss scale")
         guides: nn.Module = nn.Module() if self.guidance is None else self.guidance.weights
         for name, wanted in (
-            ("network", self.network.state_dict()),
+            ("network", tensors_of(self.network)),
             ("average", self.average),
             ("guide", guides.state_dict()),
         ):

@@ -346,6 +346,18 @@ def test_a_recovery_that_only_learns_its_inputs_by_heart_is_undone(run: Run, tmp
     assert not student.recovery.kept
 
 
+def test_a_student_whose_recovery_diverges_is_kept_as_it_was_fitted(
+    run: Run, mine: Path, tmp_path: Path
+) -> None:
+    names = (f"{mine}:network", "--data", f"{mine}:batches", "--ratio", 0.6, "--out", tmp_path / "small")
+    done = run("compress", *names, "--recover", 3, "--set", "learning_rate=1e30")
+    assert done.code == 0, done.err
+    assert not list(tmp_path.glob("small/**/recovery"))
+    result = Compressed.load(tmp_path / "small")
+    assert result.students[0].recovery is None
+    assert "is as it was fitted, for its recovery diverged: " in result.notes[0]
+
+
 def test_a_recovery_by_another_optimiser_is_exported(run: Run, mine: Path, tmp_path: Path) -> None:
     names = [f"{mine}:network", "--data", f"{mine}:batches", "--ratio", 0.6, "--out", tmp_path / "small"]
     done = run("compress", *names, "--recover", 1, "--set", "optimiser=sgd", "--set", "learning_rate=1e-4")

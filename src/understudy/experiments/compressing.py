@@ -17,7 +17,7 @@ from understudy.compressions import Compressed, Refused
 from understudy.data.found import Found
 from understudy.planning.budget import Budget
 from understudy.planning.request import TransformChoice
-from understudy.train import recover
+from understudy.train import DivergedError, recover
 from understudy.train.checkpoint import Progress
 from understudy.train.recover import settings_for
 
@@ -62,6 +62,7 @@ def compress_into(
 
     `settings` are those of `Tradeoff`. `finish` writes what is to read into the folder, before it takes its
     place. Of several students those that cannot be made are told in the result; of one alone it is an error.
+    A student whose recovery diverges is kept as it was fitted.
     """
     cells = [(transform, budget) for transform in transforms for budget in budgets]
     single = cell_name(*cells[0]) if len(cells) == 1 else ""
@@ -91,7 +92,11 @@ def compress_into(
                 report(f"[{number + 1}/{len(cells)}] {name}: {error}")
                 continue
             if teaching is not None and made.record.recovery is None:
-                made = _recovered(place, curve, made, teaching, found, report, watch_training)
+                try:
+                    made = _recovered(place, curve, made, teaching, found, report, watch_training)
+                except DivergedError as error:
+                    notes.append(f"{name} is as it was fitted, for its recovery diverged: {error}")
+                    report(notes[-1])
             students.append(made.record)
             report(f"[{number + 1}/{len(cells)}] {name}: {said(made)}")
         if not students:

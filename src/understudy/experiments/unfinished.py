@@ -147,6 +147,8 @@ class Unfinished:
             (self.folder / name).unlink(missing_ok=True)
         for path in [*self.folder.glob("*/.*"), *self.folder.glob(f"*/{_RECORD}")]:
             path.unlink()
+        for path in self.folder.glob(f"*/{_RUN}"):  # of a recovery that diverged
+            shutil.rmtree(path)
         if single:
             for path in (self.folder / single).iterdir():
                 path.replace(self.folder / path.name)

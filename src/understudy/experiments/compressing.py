@@ -135,7 +135,6 @@ def compress_into(
         )
         result.save(place.folder)
         finish(result, place.folder)
-        place.settle(single=single)
         place.publish()
     except Exception:
         place.drop_if_empty()

@@ -1,12 +1,14 @@
 """The folder of a compression while it is made: beside the one that it becomes, whole or not at all.
 
 It is called as the folder with `.part` after it, appears with the first student, and takes the folder's place
-at the end. One that was killed is gone on with by whoever asks for the same.
+at the end. One that was killed is gone on with by whoever asks for the same, also where only the last step is
+missing: what going on needs is cleared when all is in its place.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +27,7 @@ from .tradeoff import Made
 STUDENT, PLAN = "student.safetensors", "plan.json"
 _NEW = ".student.safetensors"  # until its record is written
 _ASKED, _RECORD, _RUN, _LOCK = "asked.json", "student.json", "recovery", ".lock"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +50,24 @@ class Unfinished:
     """
 
     def __init__(self, out: Path, asked: Asked, *, force: bool = False) -> None:
-        self.out, self.asked, self.force = out, asked, force
-        self.folder = out.with_name(f"{out.name}.part")
+        self.out, self.asked, self.force = Path(os.path.realpath(out)), asked, force
+        self.folder = self.out.parent / f"{self.out.name}.part"
         self._lock: TextIO | None = None
-        self._is_settled = False
-        if not out.parent.is_dir():
+        if not self.out.parent.is_dir():
             raise FileNotFoundError(f"no folder {out.parent} to make {out.name} in")
-        if out.exists() and not out.is_dir():
-            raise ValueError(f"{out} is a file: choose another --out")
-        held = list(out.iterdir()) if out.is_dir() else []
-        if held and not (force and (out / FILE).is_file()):
-            way = f"--force replaces only what holds {FILE}" if force else "or --force replaces it"
-            raise ValueError(f"{out} is not empty: choose another --out; {way}")
+        self._check_out()
         self.is_resumed = self.folder.exists() and self._is_ours()
+
+    def _check_out(self) -> None:
+        """Refuse to replace what is in the folder's place, but what a killed one had begun to put there."""
+        if self.out.exists() and not self.out.is_dir():
+            raise ValueError(f"{self.out} is a file: choose another --out")
+        is_begun = all((place / _ASKED).is_file() for place in (self.folder, self.out))
+        if is_begun or not self.out.is_dir() or not any(self.out.iterdir()):
+            return
+        if not (self.force and (self.out / FILE).is_file()):
+            way = f"--force replaces only what holds {FILE}" if self.force else "or --force replaces it"
+            raise ValueError(f"{self.out} is not empty: choose another --out; {way}")
 
     def _is_ours(self) -> bool:
         """Whether what was left is of the same compression; what is of another is refused, or dropped."""
@@ -101,21 +108,24 @@ class Unfinished:
     def drop_if_empty(self) -> None:
         """Leave nothing where no student was made."""
         self.close()
-        if self._is_settled:  # all of them were, and only the last step failed
-            return
-        if self.folder.is_dir() and not any(self.folder.glob(f"*/{_RECORD}")):
+        if self.folder.is_dir() and not any(self.folder.rglob(_RECORD)):
             shutil.rmtree(self.folder)
 
     # ---- students --------------------------------------------------------------------------------------
 
+    def _home(self, name: str) -> Path:
+        """Where a student's files are: one alone has them at the top."""
+        is_single = len(self.asked.transforms) == len(self.asked.budgets) == 1
+        return self.folder if is_single else self.folder / name
+
     def run_folder(self, name: str) -> Path:
         """Where a student is trained."""
-        return self.folder / name / _RUN
+        return self._home(name) / _RUN
 
     def keep(self, made: Made) -> None:
         """Write a student; it is there once its record is, until when one from before recovery stays."""
         self.begin()
-        folder = self.folder / made.record.name
+        folder = self._home(made.record.name)
         folder.mkdir(exist_ok=True)
         save(made.network, folder / _NEW)
         made.plan.save(folder / PLAN)
@@ -126,38 +136,46 @@ class Unfinished:
 
     def kept(self, name: str) -> Student | None:
         """What is known of a student that was made before."""
-        path = self.folder / name / _RECORD
+        path = self._home(name) / _RECORD
         return read_record(Student, path, _FORMAT) if self.is_resumed and path.is_file() else None
 
     def made(self, name: str, model: nn.Module) -> Made:
         """A student that was made before, as it was."""
         record = self.kept(name)
         assert record is not None
-        folder = self.folder / name
+        folder = self._home(name)
         if (folder / _NEW).is_file() and (record.recovery is not None or not (folder / STUDENT).is_file()):
             (folder / _NEW).replace(folder / STUDENT)  # killed right after its record was written
         return Made(load(folder / STUDENT, model).eval(), Plan.load(folder / PLAN), record)
 
     # ---- the end ---------------------------------------------------------------------------------------
 
-    def settle(self, *, single: str = "") -> None:
-        """Clear what only going on needs; a single student's files go to the top."""
-        self._is_settled = True
-        for name in (_ASKED, *(path.name for path in self.folder.glob(".*") if path.name != _LOCK)):
-            (self.folder / name).unlink(missing_ok=True)
-        for path in [*self.folder.glob("*/.*"), *self.folder.glob(f"*/{_RECORD}")]:
-            path.unlink()
-        for path in self.folder.glob(f"*/{_RUN}"):  # of a recovery that diverged
-            shutil.rmtree(path)
-        if single:
-            for path in (self.folder / single).iterdir():
-                path.replace(self.folder / path.name)
-            (self.folder / single).rmdir()
-
     def publish(self) -> None:
-        """Take the place of the folder that was asked for."""
+        """Take the place of the folder that was asked for, and clear what only going on needs."""
+        self._check_out()
         self.close()
-        (self.folder / _LOCK).unlink(missing_ok=True)
-        if self.out.is_dir():
-            shutil.rmtree(self.out)
-        self.folder.rename(self.out)
+        for path in [*self.folder.glob(".*"), *self.folder.glob("*/.*")]:
+            path.unlink()
+        if self._made_way():
+            self.folder.rename(self.out)
+        else:
+            shutil.copy2(self.folder / _ASKED, self.out)  # first: it tells whose the rest is
+            shutil.copytree(self.folder, self.out, dirs_exist_ok=True)
+        for path in [*self.out.rglob(_RECORD), self.out / _ASKED]:
+            path.unlink()
+        if self.folder.is_dir():
+            shutil.rmtree(self.folder)
+
+    def _made_way(self) -> bool:
+        """Remove the folder that is to be replaced; one that has to stay is emptied, and it is False."""
+        if not self.out.is_dir():
+            return True
+        for path in self.out.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if self.out.samefile(Path.cwd()):  # who typed the command is in it
+            return False
+        try:
+            self.out.rmdir()
+        except OSError:  # a disk is mounted there
+            return False
+        return True

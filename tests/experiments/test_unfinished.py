@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import shutil
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from torch import nn
@@ -40,12 +42,13 @@ def made(name: str = "low_rank-50") -> Made:
     return Made(us.substitute(network, plan), plan, record)
 
 
-def filled(place: Unfinished, *names: str) -> Unfinished:
-    """The place with students and their numbers, ready to be published."""
-    for name in names or ("low_rank-50",):
-        place.keep(made(name))
-    (place.folder / FILE).write_text("{}")
-    return place
+def publish(place: Unfinished, *names: str) -> None:
+    """Make students and their numbers, and put them in their place."""
+    with place:
+        for name in names or ("low_rank-50",):
+            place.keep(made(name))
+        (place.folder / FILE).write_text("{}")
+        place.publish()
 
 
 def names(folder: Path) -> set[str]:
@@ -68,7 +71,7 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     link = tmp_path / "link"
     link.symlink_to("real")
-    filled(Unfinished(link, ASKED)).publish()
+    publish(Unfinished(link, ASKED))
     assert link.is_symlink()
     assert names(link) == WHOLE
     assert names(tmp_path) == {"link", "real"}
@@ -78,7 +81,7 @@ def test_a_folder_that_cannot_be_removed_is_filled(tmp_path: Path, monkeypatch: 
     out = tmp_path / "disk"
     out.mkdir()
     no_room(out, monkeypatch)
-    filled(Unfinished(out, CURVE), "low_rank-50", "low_rank-33").publish()
+    publish(Unfinished(out, CURVE), "low_rank-50", "low_rank-33")
     assert names(out) == {FILE, "low_rank-50", "low_rank-33"}
     assert names(out / "low_rank-33") == WHOLE - {FILE}
     assert names(tmp_path) == {"disk"}
@@ -89,7 +92,7 @@ def test_the_current_folder_is_filled_and_stays_the_current_one(
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    filled(Unfinished(Path(), ASKED)).publish()
+    publish(Unfinished(Path(), ASKED))
     assert {path.name for path in Path().iterdir()} == WHOLE
 
 
@@ -110,13 +113,12 @@ def test_killed_while_it_takes_its_place_it_goes_on_with_all_its_students(
             raise KeyboardInterrupt
 
         patch.setattr(f"understudy.experiments.unfinished.{name}", killed)
-        place = filled(Unfinished(out, ASKED))
         with pytest.raises(KeyboardInterrupt):
-            place.publish()
-    again = Unfinished(out, ASKED, force=moment == "before it is cleared")
-    assert again.is_resumed
-    assert again.kept("low_rank-50") == made().record
-    filled(again).publish()
+            publish(Unfinished(out, ASKED))
+    with Unfinished(out, ASKED, force=moment == "before it is cleared") as again:
+        assert again.is_resumed
+        assert again.kept("low_rank-50") == made().record
+        publish(again)
     assert names(out) == WHOLE
     assert names(tmp_path) == {"small"}
 
@@ -124,27 +126,90 @@ def test_killed_while_it_takes_its_place_it_goes_on_with_all_its_students(
 def test_what_cannot_take_its_place_keeps_its_students(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = filled(Unfinished(tmp_path / "small", ASKED))
-
     def refused(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", refused)
         with pytest.raises(PermissionError):
-            place.publish()
-    place.drop_if_empty()
-    assert Unfinished(tmp_path / "small", ASKED).kept("low_rank-50") is not None
+            publish(Unfinished(tmp_path / "small", ASKED))
+    with Unfinished(tmp_path / "small", ASKED) as again:
+        assert again.kept("low_rank-50") is not None
 
 
 def test_what_came_to_be_there_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     out = tmp_path / "small"
-    place = filled(Unfinished(out, ASKED))
-    out.mkdir()
-    (out / FILE).write_text("of another")
-    with pytest.raises(ValueError, match="is not empty"):
-        place.publish()
-    place.close()
+    with Unfinished(out, ASKED) as place:
+        out.mkdir()
+        (out / FILE).write_text("of another")
+        with pytest.raises(ValueError, match="is not empty"):
+            publish(place)
     assert (out / FILE).read_text() == "of another"
-    filled(Unfinished(out, ASKED, force=True)).publish()
+    publish(Unfinished(out, ASKED, force=True))
     assert names(out) == WHOLE
+    assert names(tmp_path) == {"small"}
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_while_one_is_at_work_no_other_is_nor_takes_anything_away(force: bool, tmp_path: Path) -> None:
+    with Unfinished(tmp_path / "small", ASKED) as first:
+        for asked in (ASKED, CURVE):
+            with pytest.raises(ValueError, match="in use by another process"):
+                publish(Unfinished(tmp_path / "small", asked, force=force))
+        publish(first)
+    assert names(tmp_path / "small") == WHOLE
+
+
+def test_who_began_before_another_finished_replaces_nothing(tmp_path: Path) -> None:
+    second = Unfinished(tmp_path / "small", ASKED)
+    publish(Unfinished(tmp_path / "small", ASKED))
+    with pytest.raises(ValueError, match="is not empty"):
+        publish(second)
+    assert names(tmp_path) == {"small"}
+
+
+def test_a_lock_that_was_moved_away_with_its_folder_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Unfinished(tmp_path / "small", ASKED)
+
+    def moved(_: TextIO) -> bool:
+        place.folder.rename(place.out)
+        return True
+
+    monkeypatch.setattr("understudy.experiments.unfinished.lock", moved)
+    with pytest.raises(ValueError, match="in use by another process"):
+        publish(place)
+
+
+def test_one_that_made_no_student_is_in_nobodys_way(tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    with pytest.raises(OSError, match="no data"), Unfinished(out, ASKED):
+        raise OSError("no data")
+    assert not names(tmp_path)
+    with Unfinished(out, ASKED) as killed:
+        shutil.copytree(killed.folder, tmp_path / "other.part")
+    publish(Unfinished(tmp_path / "other", CURVE))
+    assert names(tmp_path) == {"other", "small.part"}
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_another_left_is_dropped_only_by_force(force: bool, tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    with Unfinished(out, ASKED) as place:
+        place.keep(made())
+    if not force:
+        with pytest.raises(ValueError, match="left of another compression with another budgets"):
+            publish(Unfinished(out, CURVE))
+        assert (place.folder / "student.safetensors").is_file()
+    else:
+        publish(Unfinished(out, CURVE, force=True))
+        assert names(out) == {FILE, "low_rank-50"}
+
+
+def test_a_folder_that_only_is_called_so_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "small.part").mkdir()
+    (tmp_path / "small.part" / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="left of another compression"):
+        publish(Unfinished(tmp_path / "small", ASKED))
+    assert (tmp_path / "small.part" / "mine.txt").is_file()

@@ -182,31 +182,31 @@ def compress(
         epochs=recover,
         settings={**choices, "input": input, "recipe": recipe.deciding() if recover or changed else {}},
     )
-    place = Unfinished(out, asked, force=force)
     shape = None if input is None else sizes(input)
-    network, found, made_with = _material(
-        model, weights, data, recipe, shape, download, seed, apart=recover > 0
-    )
-    origin = Origin(model, made_with, "" if weights is None else weights.name, hashed)
-    with compression_bars(len(budgets) * len(transforms), recover) as (report, watch, watch_training):
-        try:
-            result = compress_into(
-                place,
-                origin,
-                network,
-                found,
-                transforms=transforms,
-                budgets=budgets,
-                teaching=Teaching(recover, {**changed, "seed": seed}) if recover else None,
-                settings=choices,
-                finish=write_compression,
-                report=report,
-                watch=watch,
-                watch_training=watch_training,
-            )
-        except KeyboardInterrupt:
-            report("stopped; the same command goes on")
-            raise typer.Exit(130) from None
+    with Unfinished(out, asked, force=force) as place:
+        network, found, made_with = _material(
+            model, weights, data, recipe, shape, download, seed, apart=recover > 0
+        )
+        origin = Origin(model, made_with, "" if weights is None else weights.name, hashed)
+        with compression_bars(len(budgets) * len(transforms), recover) as (report, watch, watch_training):
+            try:
+                result = compress_into(
+                    place,
+                    origin,
+                    network,
+                    found,
+                    transforms=transforms,
+                    budgets=budgets,
+                    teaching=Teaching(recover, {**changed, "seed": seed}) if recover else None,
+                    settings=choices,
+                    finish=write_compression,
+                    report=report,
+                    watch=watch,
+                    watch_training=watch_training,
+                )
+            except KeyboardInterrupt:
+                report("stopped; the same command goes on")
+                raise typer.Exit(130) from None
     _tell(result, out)
 
 

@@ -68,7 +68,7 @@ def compress_into(
     single = cell_name(*cells[0]) if len(cells) == 1 else ""
     refused: list[Refused] = []
     notes: list[str] = []
-    try:
+    with place:
         curve = Tradeoff(
             model,
             data=found.inputs,
@@ -136,11 +136,6 @@ def compress_into(
         result.save(place.folder)
         finish(result, place.folder)
         place.publish()
-    except Exception:
-        place.drop_if_empty()
-        raise
-    finally:
-        place.close()
     return result
 
 
@@ -166,7 +161,6 @@ def _recovered(
     watch: Callable[[Progress, int, float], None],
 ) -> Made:
     """The student after its epochs with the original as teacher; a run that was killed goes on."""
-    place.begin()
     folder = place.run_folder(made.record.name)
     settings = settings_for(made.network, teaching.changes)
     started = time.monotonic()

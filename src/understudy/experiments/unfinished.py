@@ -1,8 +1,8 @@
 """The folder of a compression while it is made: beside the one that it becomes, whole or not at all.
 
-It is called as the folder with `.part` after it, appears with the first student, and takes the folder's place
-at the end. One that was killed is gone on with by whoever asks for the same, also where only the last step is
-missing: what going on needs is cleared when all is in its place.
+It is called as the folder with `.part` after it, belongs to one process at a time, and takes the folder's
+place at the end. One that was killed is gone on with by whoever asks for the same, also where only the last
+step is missing: what going on needs is cleared when all is in its place.
 """
 
 from __future__ import annotations
@@ -44,9 +44,11 @@ class Asked:
 
 
 class Unfinished:
-    """What is there so far of a compression into the folder `out`.
+    """What is there so far of a compression into the folder `out`, which is worked on in a `with`.
 
-    A ValueError where something else is there already: `force` replaces what another compression left.
+    A ValueError where something else is there already, or somebody is at work: `force` replaces what another
+    compression left. An error leaves nothing behind where no student was made. To enter it again within has
+    no effect.
     """
 
     def __init__(self, out: Path, asked: Asked, *, force: bool = False) -> None:
@@ -55,8 +57,56 @@ class Unfinished:
         self._lock: TextIO | None = None
         if not self.out.parent.is_dir():
             raise FileNotFoundError(f"no folder {out.parent} to make {out.name} in")
+        self.is_resumed = False
         self._check_out()
-        self.is_resumed = self.folder.exists() and self._is_ours()
+
+    def __enter__(self) -> Unfinished:
+        if self._lock is None:
+            self._lock = self._taken()
+            try:
+                self._check_out()  # somebody may have finished just now
+                self.is_resumed = self._is_ours()
+                write_record(self.folder / _ASKED, self.asked, _FORMAT)
+            except BaseException as error:
+                self.__exit__(type(error))
+                raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._lock is not None and kind is not None and self.folder.is_dir() and self._is_bare():
+            self._let_go_to_move()
+            shutil.rmtree(self.folder)
+        self._let_go()
+
+    def _taken(self) -> TextIO:
+        """The lock of the folder, which is made where there is none."""
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / _LOCK
+        stream = path.open("w")
+        try:
+            if lock(stream) and path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+                return stream
+            raise ValueError(f"{self.folder} is in use by another process")
+        except BaseException:
+            stream.close()
+            raise
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _let_go_to_move(self) -> None:
+        """Windows neither moves nor deletes a folder with an open file in it."""
+        if os.name == "nt":
+            self._let_go()
+
+    def _is_bare(self) -> bool:
+        """Whether the folder holds no student, and nothing of somebody else."""
+        is_ours = (self.folder / _ASKED).is_file() or all(
+            path.name == _LOCK or path.name.startswith(f".{_ASKED}.") for path in self.folder.iterdir()
+        )
+        return is_ours and not any(self.folder.rglob(_RECORD))
 
     def _check_out(self) -> None:
         """Refuse to replace what is in the folder's place, but what a killed one had begun to put there."""
@@ -70,7 +120,10 @@ class Unfinished:
             raise ValueError(f"{self.out} is not empty: choose another --out; {way}")
 
     def _is_ours(self) -> bool:
-        """Whether what was left is of the same compression; what is of another is refused, or dropped."""
+        """Whether students of the same compression were left; those of another are refused, or dropped."""
+        if self._is_bare():
+            self._clear()
+            return False
         try:
             found = read_record(Asked, self.folder / _ASKED, _FORMAT)
             if found == self.asked:
@@ -85,31 +138,13 @@ class Unfinished:
                 f"{self.folder} is left of another compression {reason}: delete it, choose another --out, or "
                 "--force drops it"
             )
-        shutil.rmtree(self.folder)
+        self._clear()
         return False
 
-    def begin(self) -> None:
-        """Make the folder, and take it."""
-        if self._lock is not None:
-            return
-        self.folder.mkdir(exist_ok=True)
-        self._lock = (self.folder / _LOCK).open("w")
-        if not lock(self._lock):
-            self.close()
-            raise ValueError(f"{self.folder} is in use by another process")
-        write_record(self.folder / _ASKED, self.asked, _FORMAT)
-
-    def close(self) -> None:
-        """Let go of the folder."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def drop_if_empty(self) -> None:
-        """Leave nothing where no student was made."""
-        self.close()
-        if self.folder.is_dir() and not any(self.folder.rglob(_RECORD)):
-            shutil.rmtree(self.folder)
+    def _clear(self) -> None:
+        for path in self.folder.iterdir():
+            if path.name != _LOCK:
+                _remove(path)
 
     # ---- students --------------------------------------------------------------------------------------
 
@@ -124,7 +159,6 @@ class Unfinished:
 
     def keep(self, made: Made) -> None:
         """Write a student; it is there once its record is, until when one from before recovery stays."""
-        self.begin()
         folder = self._home(made.record.name)
         folder.mkdir(exist_ok=True)
         save(made.network, folder / _NEW)
@@ -153,25 +187,27 @@ class Unfinished:
     def publish(self) -> None:
         """Take the place of the folder that was asked for, and clear what only going on needs."""
         self._check_out()
-        self.close()
         for path in [*self.folder.glob(".*"), *self.folder.glob("*/.*")]:
-            path.unlink()
+            if path.name != _LOCK:
+                path.unlink()
+        self._let_go_to_move()
         if self._made_way():
             self.folder.rename(self.out)
         else:
             shutil.copy2(self.folder / _ASKED, self.out)  # first: it tells whose the rest is
             shutil.copytree(self.folder, self.out, dirs_exist_ok=True)
-        for path in [*self.out.rglob(_RECORD), self.out / _ASKED]:
+        for path in [*self.out.rglob(_RECORD), self.out / _LOCK, self.out / _ASKED]:
             path.unlink()
         if self.folder.is_dir():
             shutil.rmtree(self.folder)
+        self._let_go()
 
     def _made_way(self) -> bool:
         """Remove the folder that is to be replaced; one that has to stay is emptied, and it is False."""
         if not self.out.is_dir():
             return True
         for path in self.out.iterdir():
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            _remove(path)
         if self.out.samefile(Path.cwd()):  # who typed the command is in it
             return False
         try:
@@ -179,3 +215,11 @@ class Unfinished:
         except OSError:  # a disk is mounted there
             return False
         return True
+
+
+def _remove(path: Path) -> None:
+    """A file, a link, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -416,6 +416,26 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"mine.py", "taken"}
 
 
+def test_the_folder_where_the_command_is_typed_is_filled(
+    run: Run, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    names = [f"{mine}:network", "--data", f"{mine}:few", "--quick", "--ratio", 0.7]
+    done = run("compress", *names, "--out", ".")
+    assert done.code == 0, done.err
+    assert Compressed.load(Path()).students
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_fitted(
+    run: Run, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.part").write_text("in the way")
+    monkeypatch.setattr("understudy.experiments.compressing.Tradeoff", None)
+    names = [f"{mine}:network", "--data", f"{mine}:few", "--ratio", 0.7, "--out", tmp_path / "small"]
+    assert_refused(run("compress", *names), "small.part")
+
+
 def test_few_samples_are_said(run: Run, mine: Path, tmp_path: Path) -> None:
     out = tmp_path / "small"
     done = run("compress", f"{mine}:network", "--data", f"{mine}:few", "--ratio", 0.7, "--out", out)

@@ -117,9 +117,14 @@ class Student:
     recovery: Recovery | None = None
 
     @property
+    def kept_recovery(self) -> Recovery | None:
+        """The one that the network in the folder went through."""
+        return self.recovery if self.recovery is not None and self.recovery.kept else None
+
+    @property
     def final(self) -> Quality:
         """Of the network in the folder."""
-        return self.recovery.quality if self.recovery is not None and self.recovery.kept else self.quality
+        return (self.kept_recovery or self).quality
 
 
 @dataclasses.dataclass(frozen=True)

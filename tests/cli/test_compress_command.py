@@ -344,6 +344,8 @@ def test_a_recovery_that_only_learns_its_inputs_by_heart_is_undone(run: Run, tmp
     assert student.recovery is not None
     assert student.recovery.quality.cosine < student.quality.cosine
     assert not student.recovery.kept
+    assert "% after recovery, undone" in done.err
+    assert ", undone" in done.out
 
 
 def test_a_student_whose_recovery_diverges_is_kept_as_it_was_fitted(

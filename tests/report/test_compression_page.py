@@ -28,6 +28,7 @@ from understudy.compressions import (
 from understudy.report import write_compression
 from understudy.report.card import best_student, card, loading_code
 from understudy.report.page.compression import compression_page
+from understudy.report.read.compression_tables import student_table
 
 EVIL = "</script><img src=x onerror=alert(1)>|`*'\""
 
@@ -115,6 +116,18 @@ def test_recovery_counts_only_where_it_was_kept() -> None:
     small = student("small", costs=Footprint(10, 40, 39, 25), quality=quality(91.5))
     assert best_student(compressed(students=(undone, small, student(quality=quality(91.9))))) is small
     assert "undone, for the outputs came no nearer" in card(compressed(students=(undone,)))
+
+
+def test_a_recovery_that_was_undone_is_nowhere_shown_as_the_student() -> None:
+    undone = student(recovery=Recovery(3, 1e-3, 60.0, quality(80.0), False))
+    kept = student("kept", recovery=Recovery(3, 1e-3, 60.0, quality(91.0), True))
+    page = compression_page(compressed(students=(undone, kept)), [])
+    drawn = json.loads(re.findall(r"<script[^>]*application/json[^>]*>(.*?)</script>", page, re.DOTALL)[0])
+    assert [one["after"] and one["after"]["accuracy"] for one in drawn["students"]] == [None, 91.0]
+    assert [dict(one["facts"])["after recovery"] for one in drawn["students"]] == ["80.00, undone", "91.00"]
+    rows = student_table(compressed(students=(undone, kept))).rows
+    assert [row[-1].text for row in rows] == ["–", "80.00, undone", "91.00"]
+    assert "Hollow" not in compression_page(compressed(students=(undone,)), [])
 
 
 def test_the_card_says_what_it_is_how_to_load_it_and_how_it_was_made() -> None:

@@ -188,9 +188,10 @@ def said(made: Made) -> str:
     """A student in one line."""
     record = made.record
     words = [f"{record.costs.params:,} parameters"]
+    undone = "" if record.kept_recovery else ", undone"
     for label, quality in (
         ("", record.quality),
-        (" after recovery", record.recovery and record.recovery.quality),
+        (f" after recovery{undone}", record.recovery and record.recovery.quality),
     ):
         if not quality:
             continue

@@ -13,6 +13,7 @@ from understudy.report.card import best_student
 from understudy.report.figures.style import Style, styles
 from understudy.report.read.compression_tables import (
     MEASURES,
+    after_recovery,
     layer_table,
     left_table,
     measured,
@@ -31,7 +32,7 @@ _BAR = 110  # width of a bar's drawing
 def compression_page(result: Compressed, files: Sequence[str], *, above: str = "") -> str:
     """The whole document; `files` are linked by their paths relative to it, `above` is HTML before all."""
     looks = styles(student.transform for student in result.students)
-    recovered = any(student.recovery for student in result.students)
+    recovered = any(student.kept_recovery for student in result.students)
     parts = {
         "title": escape(f"{result.network}, compressed"),
         "subtitle": escape(_subtitle(result)),
@@ -129,7 +130,7 @@ def _data(result: Compressed, looks: Mapping[str, Style]) -> dict[str, Any]:
                 "bytes": student.costs.bytes,
                 "latency": round(student.latency.relative * result.latency, 4),
                 "before": _measures(student.quality),
-                "after": None if student.recovery is None else _measures(student.recovery.quality),
+                "after": _measures(student.final) if student.kept_recovery else None,
                 "facts": _facts(result, student),
             }
             for student in result.students
@@ -146,7 +147,7 @@ def _facts(result: Compressed, student: Student) -> list[tuple[str, str]]:
         (MEASURES[measure], measured(student.quality, measure).text) for measure in shown_measures(result)
     ]
     if student.recovery is not None:
-        facts.append(("after recovery", measured(student.recovery.quality, result.measure).text))
+        facts.append(("after recovery", after_recovery(student, result.measure).text))
     return [
         *facts,
         ("parameters", f"{student.costs.params:,}"),

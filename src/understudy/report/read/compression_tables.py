@@ -32,22 +32,13 @@ def student_table(result: Compressed) -> ReportTable:
         )
     ]
     for student in result.students:
-        after = (
-            [
-                Entry(NOTHING)
-                if student.recovery is None
-                else measured(student.recovery.quality, result.measure)
-            ]
-            if recovered
-            else []
-        )
         rows.append(
             (
                 Entry(student.name),
                 *_costs(student.costs, result.original),
                 Entry(f"{student.latency.relative * result.latency:.2f} ms", student.latency.relative),
                 *(measured(student.quality, measure) for measure in measures),
-                *after,
+                *([after_recovery(student, result.measure)] if recovered else []),
             )
         )
     return ReportTable("Students", tuple(columns), tuple(rows))
@@ -69,6 +60,14 @@ def measured(quality: Quality, measure: str) -> Entry:
     """One measure of a network."""
     values = {"accuracy": quality.accuracy, "agreement": quality.agreement, "cosine": quality.cosine}
     return _number(values[measure], 4 if measure == "cosine" else 2)
+
+
+def after_recovery(student: Student, measure: str) -> Entry:
+    """What a student's training came to, and whether the student is the one from before it."""
+    if student.recovery is None:
+        return Entry(NOTHING)
+    made = measured(student.recovery.quality, measure)
+    return made if student.recovery.kept else Entry(f"{made.text}, undone", made.value)
 
 
 def _costs(costs: Footprint, whole: Footprint) -> tuple[Entry, ...]:

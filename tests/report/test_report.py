@@ -285,3 +285,15 @@ def test_a_sweep_at_a_glance() -> None:
     assert planned.title == "x: 5 cells"
     assert planned.rows[1][1:5] == ("23,990", "1.23M", "1.20M", "2.00M")
     assert planned.rows[-1][-1].startswith("unreachable: acdc on wrn_10_2")
+
+
+def test_every_network_of_a_sweep_is_held_against_its_own_teacher() -> None:
+    networks = ("wrn_10_2", "wrn_28_10")
+    results = [
+        made
+        for network in networks
+        for made in sweep(("hashed",), (12_000,), network=network, prefix=network)
+    ]
+    rows = results_overview("x", results).rows
+    assert [row[2] for row in rows if "teacher" in row[0]] == ["100.0 %", "100.0 %"]
+    assert [row[2] for row in rows if "hashed" in row[0]] == ["3.9 %", "0.032 %"]

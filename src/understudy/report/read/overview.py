@@ -8,6 +8,7 @@ from understudy._util.quantities import format_bytes, format_count, format_share
 from understudy._util.text_tables import Table
 from understudy.results import Result
 
+from .groups import problems_of
 from .published import published_beside
 
 
@@ -45,12 +46,13 @@ def _planned(result: Result) -> tuple[str, ...]:
 
 
 def results_overview(title: str, results: Sequence[Result]) -> Table:
-    """What came out, the teacher first."""
+    """What came out, each beside the teacher of its own network."""
     columns = (
         "cell", ">parameters", ">of teacher", ">mult-adds", ">on disk", ">test error", ">images/s", ">ms",
         "note",
     )  # fmt: skip
-    whole = next((result.params for result in results if result.role == "teacher"), None)
+    problems = problems_of(results)
+    whole = {problems[result.name]: result.params for result in results if result.role == "teacher"}
     speed = next((result.speed for result in results if result.speed), None)
     caption = (
         f"images a second in batches of {speed.batch_size} and ms for one image; "
@@ -58,7 +60,8 @@ def results_overview(title: str, results: Sequence[Result]) -> Table:
         if speed
         else ""
     )
-    return Table(columns, tuple(_came_out(result, whole) for result in results), title, caption)
+    rows = tuple(_came_out(result, whole.get(problems[result.name])) for result in results)
+    return Table(columns, rows, title, caption)
 
 
 def _came_out(result: Result, whole: int | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from understudy._util.names import check_label
 from understudy._util.provenance import Machine
-from understudy._util.records import InputError, Json, RecordError, from_plain, to_plain
+from understudy._util.records import ADDED, InputError, Json, RecordError, from_plain, to_plain
 
 FORMAT = 2  # of a result
 Role = Literal["teacher", "student", "baseline"]
@@ -153,11 +153,14 @@ class Result:
     speed: Speed | None = None
     curve: tuple[CurvePoint, ...] = ()
     machine: Machine | None = None
+    # The network that a baseline is a narrower or shallower form of.
+    form_of: str = dataclasses.field(default="", metadata=ADDED)
 
     def __post_init__(self) -> None:
         if not self.name or not self.network:
             raise ValueError(f"name {self.name!r} and network {self.network!r}: neither may be empty")
-        for key in ("name", "network", "data", "structure", "grid", "id", "teacher", "decay", "crs"):
+        labels = ("name", "network", "data", "structure", "grid", "id", "teacher", "decay", "crs", "form_of")
+        for key in labels:
             check_label(key, getattr(self, key))
         for transform in self.transforms:
             check_label("transform", transform)

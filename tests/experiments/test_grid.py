@@ -435,3 +435,13 @@ def test_the_study_has_every_transform_way_budget_ablation_and_baseline(
 def test_a_cell_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         grid().cells[0].name = "other"  # type: ignore[misc]
+
+
+def test_a_smaller_baseline_tells_which_network_it_is_a_form_of() -> None:
+    made = grid(networks=["wrn_10_2", "wrn_16_2"], baselines=[{"shallow": "100k", "networks": ["wrn_10_1"]}])
+    results = [new_result("test", PlannedCell(cell, None, None)) for cell in made.cells]
+    assert [(one.name, one.form_of) for one in results if one.role == "baseline"] == [
+        ("wrn_10_1-seed-0", ""),
+        ("wrn_10_2-shallow-100k-seed-0", "wrn_10_2"),
+        ("wrn_16_2-shallow-100k-seed-0", "wrn_16_2"),
+    ]

@@ -141,6 +141,13 @@ def test_a_smaller_baseline_belongs_to_the_network_it_is_a_smaller_form_of() -> 
     assert problems["other"] == Problem("resnet20", "cifar10")
 
 
+def test_a_baseline_that_says_what_it_is_a_form_of_is_not_guessed_at() -> None:
+    dense: dict[str, Any] = {"role": "baseline", "structure": "", "teacher": "", "network": "wrn_10_1.5"}
+    results = [teacher("wrn_10_2"), teacher("wrn_16_2"), result("shallow", form_of="wrn_16_2", **dense)]
+    assert problems_of(results)["shallow"] == Problem("wrn_16_2", "digits")
+    assert problems_of([*results[:2], result("before", **dense)])["before"] == Problem("wrn_10_2", "digits")
+
+
 def test_tiles_name_the_best_and_the_smallest_that_is_close() -> None:
     groups = group_results(
         [

@@ -146,6 +146,13 @@ def test_results_in_every_state_survive_json() -> None:
     assert not any(made.finished for made in unfinished())
 
 
+def test_a_result_from_before_baselines_said_what_they_are_a_form_of_is_read() -> None:
+    made = result(form_of="")
+    content = made.to_dict()
+    assert content.pop("form_of") == ""
+    assert Result.from_dict(content) == made
+
+
 def test_costs_as_counted_win_over_those_planned() -> None:
     made = result()
     assert made.costs is not None

@@ -22,6 +22,7 @@ from .nearest import hint
 
 Json = Any  # whatever JSON can hold, its numbers finite
 Record = TypeVar("Record")
+ADDED = {"added": True}  # metadata of a field that files from before it lack: there it has its default
 MOST_BYTES = 1 << 28  # of a file of ours
 _DEEPEST = 32  # tables in tables
 _LONGEST = 100_000  # characters of a text
@@ -60,8 +61,8 @@ def to_plain(value: object) -> Any:
 def from_plain(kind: type[Record], content: object, where: str = "") -> Record:
     """The inverse of `to_plain`: the whole record, or a RecordError with the path of what is wrong.
 
-    No key may be missing, not even one whose field has a default, and none may be unknown. What the dataclass
-    itself refuses, with a ValueError, is told with its path too.
+    No key may be missing, not even one whose field has a default, unless the field is `ADDED`; none may be
+    unknown. What the dataclass itself refuses, with a ValueError, is told with its path too.
     """
     if not isinstance(content, Mapping):
         raise RecordError(f"{where or 'the record'} is {short(content)}, not a table")
@@ -69,10 +70,12 @@ def from_plain(kind: type[Record], content: object, where: str = "") -> Record:
     unknown = [key for key in content if key not in wanted]
     if unknown:
         raise RecordError(f"{_key(where, str(unknown[0]))} is unknown{hint(str(unknown[0])[:60], wanted)}")
-    missing = [key for key in wanted if key not in content]
+    missing = [key for key in wanted if key not in content and key not in _added(kind)]
     if missing:
         raise RecordError(f"{', '.join(_key(where, key) for key in missing)} {_are(missing)} missing")
-    values = {key: _value(one, content[key], _key(where, key)) for key, one in wanted.items()}
+    values = {
+        key: _value(one, content[key], _key(where, key)) for key, one in wanted.items() if key in content
+    }
     try:
         return kind(**values)
     except RecordError:
@@ -184,6 +187,11 @@ def _types(kind: Any) -> dict[str, Any]:
     """The type of each field."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _added(kind: Any) -> set[str]:
+    """The fields that a file may lack."""
+    return {field.name for field in dataclasses.fields(kind) if "added" in field.metadata}
 
 
 def _value(wanted: Any, content: Any, where: str) -> Any:

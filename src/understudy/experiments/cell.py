@@ -24,6 +24,7 @@ class Cell:
     budget: Budget | None = None  # a baseline's, too
     teacher: str = ""  # what its teacher is: the id of that cell, or the identity of what stands for it
     unreachable: str = ""  # why there is no such network, where there is none
+    form_of: str = ""  # the network that a baseline is a narrower or shallower form of
 
     @cached_property
     def id(self) -> str:

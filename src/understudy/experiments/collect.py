@@ -48,6 +48,7 @@ def new_result(grid: str, planned: PlannedCell) -> Result:
         deciding=deciding,
         indifferent={key: value for key, value in recipe.to_dict().items() if key not in deciding},
         planned=planned.costs,
+        form_of=cell.form_of,
     )
 
 

@@ -127,7 +127,7 @@ class Expansion:
             as_list("attention", block.get("attention", False), bool),
             as_list("seeds", block.get("seeds", self.seeds), int),
         ):
-            yield self._taught(
+            cell = self._taught(
                 dense.teacher,
                 "baseline",
                 f"{dense.name}{'-at' if attention else ''}-seed-{seed}",
@@ -139,7 +139,9 @@ class Expansion:
                     "attention": _beta(changed) if attention else 0,
                 },
                 dense.budget,
-                dense.unreachable,
+            )
+            yield dataclasses.replace(
+                cell, unreachable=dense.unreachable, form_of=dense.teacher if dense.form else ""
             )
 
     def _dense(self, block: Mapping[str, Any]) -> Iterator[_Baseline]:
@@ -156,7 +158,7 @@ class Expansion:
             budget = Budget(metric, count)
             network, problem = _smaller(form, teacher, budget, self.facts)
             name = f"{self._prefix(teacher)}{form}-{budget_name(budget)}"
-            yield _Baseline(name, network, teacher, budget, problem)
+            yield _Baseline(name, network, teacher, budget, form, problem)
 
     def _taught(
         self,
@@ -165,16 +167,15 @@ class Expansion:
         name: str,
         changes: Mapping[str, Any],
         budget: Budget | None,
-        unreachable: str = "",
     ) -> Cell:
         """A cell that learns from the teacher of `network`, if its settings need one."""
         recipe = self.base.replaced({**changes, "teacher": self.existing or self._teachers[network].name})
         if not (recipe.attention or recipe.distillation or recipe.init == "project"):
-            return Cell(name, role, dataclasses.replace(recipe, teacher=""), budget, "", unreachable)
+            return Cell(name, role, dataclasses.replace(recipe, teacher=""), budget)
         if recipe.network != network:
             recipe = dataclasses.replace(recipe, teacher_network=network)
         identity = _existing(self.existing) if self.existing else self._teachers[network].id
-        return Cell(name, role, recipe, budget, identity, unreachable)
+        return Cell(name, role, recipe, budget, identity)
 
     def _networks(self, block: Mapping[str, Any]) -> list[str]:
         chosen = as_list("networks", block.get("networks", self.networks), str)
@@ -195,6 +196,7 @@ class _Baseline:
     network: str
     teacher: str
     budget: Budget | None = None
+    form: Form | None = None  # of the teacher's network; None for one that has a name of its own
     unreachable: str = ""
 
 

@@ -143,9 +143,11 @@ def problems_of(results: Sequence[Result]) -> dict[str, Problem]:
             taught.setdefault(result.data, set()).add(result.network)
 
     def network(result: Result) -> str:
-        candidates = taught.get(result.data, set())
         if result.teacher in networks:
             return networks[result.teacher]
+        if result.form_of:
+            return result.form_of
+        candidates = taught.get(result.data, set())
         for family in (_WIDTH, _WIDTH_AND_DEPTH):  # a narrower network is nearer than a shallower one
             mine = family.sub("", result.network)
             related = sorted(other for other in candidates if family.sub("", other) == mine)

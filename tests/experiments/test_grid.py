@@ -445,3 +445,9 @@ def test_a_smaller_baseline_tells_which_network_it_is_a_form_of() -> None:
         ("wrn_10_2-shallow-100k-seed-0", "wrn_10_2"),
         ("wrn_16_2-shallow-100k-seed-0", "wrn_16_2"),
     ]
+
+
+def test_a_narrower_and_a_shallower_network_that_do_not_exist_are_two_cells() -> None:
+    made = grid(networks=["resnet56"], baselines=[{"narrow": "100k", "shallow": "100k"}])
+    missing = [cell for cell in made.cells if cell.unreachable]
+    assert [cell.name for cell in missing] == ["narrow-100k-seed-0", "shallow-100k-seed-0"]

@@ -24,7 +24,8 @@ class Cell:
     budget: Budget | None = None  # a baseline's, too
     teacher: str = ""  # what its teacher is: the id of that cell, or the identity of what stands for it
     unreachable: str = ""  # why there is no such network, where there is none
-    form_of: str = ""  # the network that a baseline is a narrower or shallower form of
+    form: str = ""  # of a baseline that is another network's: narrow or shallow
+    form_of: str = ""  # that network
 
     @cached_property
     def id(self) -> str:
@@ -33,7 +34,7 @@ class Cell:
         What cannot be reached has no run; it is known by what was asked.
         """
         identity = self.recipe.identity(teacher=self.teacher)
-        return short_hash([identity, str(self.budget)]) if self.unreachable else identity
+        return short_hash([identity, str(self.budget), self.form]) if self.unreachable else identity
 
 
 def short_hash(content: object) -> str:

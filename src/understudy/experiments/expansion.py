@@ -141,7 +141,10 @@ class Expansion:
                 dense.budget,
             )
             yield dataclasses.replace(
-                cell, unreachable=dense.unreachable, form_of=dense.teacher if dense.form else ""
+                cell,
+                unreachable=dense.unreachable,
+                form=dense.form,
+                form_of=dense.teacher if dense.form else "",
             )
 
     def _dense(self, block: Mapping[str, Any]) -> Iterator[_Baseline]:
@@ -196,7 +199,7 @@ class _Baseline:
     network: str
     teacher: str
     budget: Budget | None = None
-    form: Form | None = None  # of the teacher's network; None for one that has a name of its own
+    form: Form | Literal[""] = ""  # of the teacher's network, where it is one
     unreachable: str = ""
 
 

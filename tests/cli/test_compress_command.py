@@ -390,6 +390,8 @@ def test_a_recovery_by_another_optimiser_is_exported(run: Run, mine: Path, tmp_p
         ({"--transform": "low_rnk"}, ("low_rnk", "low_rank")),
         ({"--set": "epochs=3"}, ("--set epochs is not for compress",)),
         ({"--set": "rate=3"}, ("no setting 'rate'",)),
+        ({"--set": "learning_rate=3"}, ("--set learning_rate is of recovery", "--recover")),
+        ({"--input": "9"}, ("--input 9 does not fit", "mine.py:batches have the shape 8")),
         ({"--out": None}, ("give a folder for the student: --out",)),
         ({"--out": "taken"}, ("taken is not empty",)),
         ({"--out": "no/where"}, ("no folder no to make where in",)),

@@ -68,6 +68,9 @@ def test_a_run_is_exported_with_eight_bits_of_its_own_images(run: Run, tmp_path:
     assert trained.code == 0, trained.err
     done = run("export", tmp_path / "teacher", "--out", tmp_path / "teacher.onnx", "--int8")
     assert done.code == 0, done.err
+    other = run("export", tmp_path / "teacher", "--out", tmp_path / "other.onnx", "--input", "3,64,64")
+    assert other.code == 2
+    assert "--input is not for a run" in other.err
     assert "before eight bits" in done.text
     refused = run("export", tmp_path / "teacher", "--out", tmp_path / "x.onnx", "--network", "wrn_10_1")
     assert "a folder names its own" in refused.err

@@ -126,6 +126,7 @@ def test_what_is_unreachable_is_shown_in_the_plan(run: Run) -> None:
         (["sweep", "tiny.toml", "--out", "tiny.toml"], "is a file"),
         (["status", "."], "holds no sweep"),
         (["sweep", "tiny.toml", "--out", "out", "--engine", "ray", "--gpus-per-cell", "-1"], "-1.0 GPUs"),
+        (["sweep", "tiny.toml", "--out", "out", "--gpus-per-cell", "1"], "for the engine ray alone"),
     ],
 )
 def test_bad_input_ends_with_one_line_and_exit_code_2(run: Run, arguments: list[str], message: str) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from understudy._util.files import digest
 from understudy._util.quantities import parse_share
@@ -47,6 +48,7 @@ _ELSEWHERE = {
     "teacher",
     *REQUEST_KEYS,
 }
+_OF_DATA = {"mean", "std", "workers"}  # settings that count without recovery too
 
 
 @app.command()
@@ -154,6 +156,8 @@ def compress(
             f"--set {key} is not for compress: it sets how images are normalised and recovery is done"
         )
     recipe = changed_settings({**changed, "seed": seed})
+    for key in sorted(changed.keys() - _OF_DATA) if not recover else ():
+        raise ValueError(f"--set {key} is of recovery: give its epochs too, --recover N")
     if data is None:
         raise ValueError(
             "give inputs to look at: --data DIR, a name such as digits, or package.module:factory"
@@ -252,6 +256,7 @@ def _material(
 ) -> tuple[nn.Module, Found, dict[str, Any]]:
     """The trained network, its data, and the options that the network was made with."""
     network: nn.Module | None = None
+    given = shape
     mean, std = recipe.mean, recipe.std
     builtin = nets.is_builtin(name)
     if builtin:
@@ -274,8 +279,18 @@ def _material(
         workers=recipe.workers,
         apart=apart,
     )
+    if given is not None:
+        _check_shape(given, found)
     made_with = {"classes": len(found.classes)} if builtin and found.classes else {}
     return network or trained_model(name, weights, classes=len(found.classes)), found, made_with
+
+
+def _check_shape(shape: tuple[int, ...], found: Found) -> None:
+    """Refuse a shape that the data do not have: only images that are read from files are made as large."""
+    tensors = [leaf for leaf in tree_leaves(next(iter(found.inputs))) if isinstance(leaf, Tensor)]
+    if tensors and tuple(tensors[0].shape[1:]) != shape:
+        own, asked = (",".join(map(str, one)) for one in (tensors[0].shape[1:], shape))
+        raise ValueError(f"--input {asked} does not fit: inputs of {found.name} have the shape {own}")
 
 
 def _tell(result: Compressed, out: Path) -> None:

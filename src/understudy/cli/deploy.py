@@ -90,6 +90,8 @@ def export(
                 raise ValueError(_UNCALIBRATED)
             student, original, example = _of_compression(target, compressed, input, trust=trust)
         else:
+            if input is not None:
+                raise ValueError("--input is not for a run, whose inputs have the shape of its data")
             student, original, example = _of_run(target, data, trust=trust)
             if int8:
                 batches = _calibration(target, data, download=download)

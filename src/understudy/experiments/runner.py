@@ -107,6 +107,8 @@ def sweep(
 
 
 def _engine(engine: Engine | str, workers: int, gpus_per_cell: float | None, log: Path) -> Engine:
+    if gpus_per_cell is not None and engine != "ray":
+        raise ValueError("GPUs for each cell are for the engine ray alone")
     if engine == "local":
         return LocalEngine(workers, log)
     if engine == "ray":

@@ -73,6 +73,17 @@ def test_a_failure_is_shown_by_name_and_ends_with_exit_code_1(run: Run, use: Use
     assert f"failed: {LOW_RANK}: its teacher {TEACHER} has failed: OSError: [disk] is full" in status.text
 
 
+def test_a_cell_without_a_result_that_can_be_read_is_left_to_train(run: Run, use: Use) -> None:
+    use(lambda _: Status("failed", "OSError: the disk is full"))
+    run("sweep", "tiny.toml", "--out", "out")
+    assert "nothing is left to train" in run("status", "out").text
+    Path(f"out/results/{LOW_RANK}.json").unlink()
+    Path(f"out/results/{TEACHER}.json").write_text("[]")
+    text = run("status", "out").text
+    assert "tiny: 4 cells: 2 failed, 2 waiting" in text
+    assert "2 cells of which nothing is known yet; nothing is at work now: the same sweep command" in text
+
+
 def test_status_tells_what_is_at_work_and_what_is_left(run: Run, use: Use) -> None:
     use(lambda _: Status("failed", "x"))
     run("sweep", "tiny.toml", "--out", "out")

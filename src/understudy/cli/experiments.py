@@ -124,7 +124,7 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder of a sweep.",
     found = sweep_status(folder)
     busy = [cell for cell in found.cells if cell.status.state == "running"]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(found.counts.items()))
-    show(escape(f"{found.grid}: {len(found.cells)} cells: {counts}"))
+    show(escape(f"{found.grid}: {sum(found.counts.values())} cells: {counts}"))
     for problem in found.passed_over:
         show(escape(f"passed over: {problem}"))
     for cell in busy:
@@ -132,8 +132,7 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder of a sweep.",
         show(escape(f"running: {cell.name}, epoch {cell.epochs}/{cell.all_epochs}{error}"))
     for cell in found.failures:
         show(escape(f"{cell.status.state}: {cell.name}: {cell.status.reason}"))
-    left = [cell for cell in found.cells if cell.status.state in ("waiting", "running")]
-    if not left:
+    if not found.counts.keys() & {"waiting", "running"}:
         show("nothing is left to train")
         return
     text = f"left: about {duration(found.seconds_of_work)} of training"

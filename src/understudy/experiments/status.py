@@ -28,16 +28,18 @@ class CellStatus:
 
 @dataclasses.dataclass(frozen=True)
 class SweepStatus:
-    """How all cells stand."""
+    """How all cells stand; those without a result that can be read wait, for they are made again."""
 
     grid: str
     cells: tuple[CellStatus, ...]
     passed_over: tuple[str, ...] = ()  # why a result cannot be read
+    without_result: int = 0  # cells of the grid that are not among `cells`
 
     @property
     def counts(self) -> dict[str, int]:
         """Cells by state."""
-        return dict(collections.Counter(cell.status.state for cell in self.cells))
+        states = collections.Counter(cell.status.state for cell in self.cells)
+        return dict(states + collections.Counter(waiting=self.without_result))
 
     @property
     def failures(self) -> list[CellStatus]:
@@ -47,7 +49,7 @@ class SweepStatus:
     @property
     def unknown(self) -> int:
         """Cells left of which nothing tells how long they take."""
-        return sum(cell.seconds_left is None for cell in self.cells)
+        return sum(cell.seconds_left is None for cell in self.cells) + self.without_result
 
     @property
     def seconds_of_work(self) -> float:
@@ -63,7 +65,7 @@ class SweepStatus:
 
 def sweep_status(out: Path) -> SweepStatus:
     """Read how a sweep stands; one that is at work is not disturbed."""
-    found = find_results(out)
+    index, found = read_index(out), find_results(out)
     results = found.results
     runs = {result.name: Run(run_folder(out, result.name), Recipe()) for result in results}
     epochs = {name: run.metrics() for name, run in runs.items()}
@@ -82,7 +84,8 @@ def sweep_status(out: Path) -> SweepStatus:
         errors = epochs[name][-1].errors if epochs[name] else None
         error = None if errors is None else errors.test_error
         cells.append(CellStatus(name, status, done, result.epochs, error, left))
-    return SweepStatus(read_index(out).name, tuple(cells), tuple(map(str, found.passed_over)))
+    without = len({entry.name for entry in index.cells} - {cell.name for cell in cells})
+    return SweepStatus(index.name, tuple(cells), tuple(map(str, found.passed_over)), without)
 
 
 def _pace(result: Result, results: Iterable[Result], seconds: dict[str, list[float]]) -> float | None:

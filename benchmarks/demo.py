@@ -20,7 +20,7 @@ from measure import RESULTS, write
 from understudy._util.quantities import format_bytes
 from understudy._util.records import from_plain, to_plain
 from understudy.comparisons import Comparison, Role
-from understudy.report.read.comparison import ROLES, claims
+from understudy.report.read.comparison import ROLES, called, claims
 
 ROOT = Path(__file__).parent.parent
 _BEGIN, _END = "<!-- demo -->", "<!-- end of demo -->"
@@ -52,7 +52,8 @@ def _row(runs: Sequence[Comparison], role: Role) -> str:
     same = [run.of(role) for run in runs]
     errors = [one.error for one in same]
     spread = f" ± {statistics.stdev(errors):.1f}" if len(errors) > 1 else ""
-    name = f"{ROLES[role]}, {same[0].name}" if role in ("original", "narrower") else ROLES[role]
+    label = called(runs[0], role)
+    name = f"{label}, {same[0].name}" if role in ("original", "narrower") else label
     cells = [
         name,
         f"{same[0].params:,}",

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from understudy._util.provenance import Machine
-from understudy._util.records import read_record, write_record
+from understudy._util.records import ADDED, read_record, write_record
 
 FORMAT = 1
 FILE = "comparison.json"
 Role = Literal["original", "compressed", "student", "narrower", "taught"]
+Recovered = Literal["kept", "undone", "none"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Comparison:
     test_samples: int
     seed: int
     contenders: tuple[Contender, ...]
+    # Whether the student was trained, and is the one from after it.
+    recovery: Recovered = dataclasses.field(default="kept", metadata=ADDED)
 
     def __post_init__(self) -> None:
         roles = [one.role for one in self.contenders]

@@ -61,6 +61,23 @@ def test_a_row_says_what_a_network_costs_and_how_it_answers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("recovery", "label"),
+    [("kept", "student, recovered"), ("undone", "student, its recovery undone"), ("none", "student")],
+)
+def test_a_student_is_called_recovered_only_where_it_is(recovery: str, label: str) -> None:
+    assert comparison_table(comparison(recovery=recovery)).rows[2][0].text == label
+
+
+def test_only_calls_that_gain_less_than_is_saved_are_a_limit() -> None:
+    slower, quicker = Call(1, 0.5, 0.6, 9), Call(64, 1.0, 1.1, 9)
+    assert "10.0 times fewer parameters and is not as many times quicker: 2.0 × with batch 1. " in " ".join(
+        limits(with_student(calls=(slower, quicker)))
+    )
+    quickest = with_student(calls=(Call(1, 0.05, 0.06, 9), quicker))
+    assert "times quicker" not in " ".join(limits(quickest))
+
+
+@pytest.mark.parametrize(
     ("changes", "lost"),
     [
         ({}, []),

@@ -21,9 +21,9 @@ from understudy._util.provenance import commit, this_machine
 from understudy._util.records import Json
 from understudy._util.timing import time_in_turns
 from understudy.comparisons import FILE as COMPARISON
-from understudy.comparisons import Call, Comparison, Contender, Role
+from understudy.comparisons import Call, Comparison, Contender, Recovered, Role
 from understudy.compressions import FILE as COMPRESSED
-from understudy.compressions import Compressed
+from understudy.compressions import Compressed, Student
 from understudy.data import Augment
 from understudy.data.found import Found, find_data
 from understudy.deploy.export import export
@@ -116,6 +116,7 @@ def demonstrate(
         test_samples=result.quality.samples,
         seed=asked.seed,
         contenders=contenders,
+        recovery=_recovered(result.students[0]),
     )
     files = [f"student/{name}" for name in ("README.md", COMPRESSED, STUDENT, "plan.json")]
     finish(comparison, result, out, [COMPARISON, *(f"{role}.onnx" for role in networks), *files])
@@ -250,6 +251,12 @@ def _contenders(
         calls=(),
     )
     return (made["original"], before, made["student"], made["narrower"], made["taught"])
+
+
+def _recovered(student: Student) -> Recovered:
+    if student.recovery is None:
+        return "none"
+    return "kept" if student.recovery.kept else "undone"
 
 
 def _calls(runners: Mapping[Role, Runner], images: Tensor) -> dict[Role, tuple[Call, ...]]:

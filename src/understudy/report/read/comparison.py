@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from understudy._util.quantities import format_bytes
-from understudy.comparisons import Comparison, Contender, Role
+from understudy.comparisons import Comparison, Contender, Recovered, Role
 
 from .tables import NOTHING, Entry, ReportTable
 
@@ -13,10 +13,11 @@ POINTS = 0.5  # of error that a student may lose to its original
 ROLES: dict[Role, str] = {
     "original": "original",
     "compressed": "student, nothing trained",
-    "student": "student, recovered",
+    "student": "student",
     "narrower": "narrower dense",
     "taught": "narrower dense, with the same teacher",
 }
+_RECOVERED: dict[Recovered, str] = {"kept": ", recovered", "undone": ", its recovery undone", "none": ""}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Claim:
         return f"{'yes' if self.is_held else 'NO'}: {self.what}, {self.told}"
 
 
+def called(found: Comparison, role: Role) -> str:
+    """What a network is to the others; a student is recovered only where its recovery was kept."""
+    return ROLES[role] + (_RECOVERED[found.recovery] if role == "student" else "")
+
+
 def comparison_table(found: Comparison) -> ReportTable:
     """A row for every network; the times are best / median."""
     batches = [call.batch for call in found.of("original").calls]
@@ -38,7 +44,7 @@ def comparison_table(found: Comparison) -> ReportTable:
     columns = ("", "network", ">parameters", ">file", ">test error", ">made in", *times)
     rows = tuple(
         (
-            Entry(ROLES[one.role]),
+            Entry(called(found, one.role)),
             Entry(one.name),
             Entry(f"{one.params:,}", one.params),
             Entry(format_bytes(one.bytes), one.bytes),
@@ -98,14 +104,17 @@ def limits(found: Comparison) -> list[str]:
     """Where structure does not help, with this comparison's own numbers where they show it."""
     whole, student = found.of("original"), found.of("student")
     saved = whole.params / student.params
-    told = [
-        f"It has {saved:.0f} times fewer parameters and is not {saved:.0f} times quicker: "
-        + ", ".join(
-            f"{_times(slow.best_ms, quick.best_ms)} with batch {slow.batch}"
-            for slow, quick in zip(whole.calls, student.calls, strict=True)
-        )
-        + ". Each stand-in is two or more small products instead of a large one, and each has its price."
+    less = [
+        f"{_times(slow.best_ms, quick.best_ms)} with batch {slow.batch}"
+        for slow, quick in zip(whole.calls, student.calls, strict=True)
+        if slow.best_ms / quick.best_ms < saved
     ]
+    told = []
+    if less:
+        told.append(
+            f"It has {saved:.1f} times fewer parameters and is not as many times quicker: {', '.join(less)}. "
+            "Each stand-in is two or more small products instead of a large one, and each has its price."
+        )
     slower = [
         rival
         for rival in found.rivals

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,14 @@ def test_folders_of_images_in_three_forms(tmp_path: Path) -> None:
     assert not alone.labelled
     assert sizes(alone.training.epoch(0)) == (8, 3, 32, 32)  # type: ignore[union-attr]
     assert sizes(alone.judged) == (8, 3, 32, 32)  # too few to be set apart
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_images_may_be_called_by_bytes_that_are_no_text(tmp_path: Path) -> None:
+    images(tmp_path / "alone", 9)
+    (tmp_path / "alone" / "0.png").rename(tmp_path / "alone" / os.fsdecode(b"\xff.png"))
+    found = find_data(str(tmp_path / "alone"), size=32)
+    assert sizes(found.inputs)[0] + sizes(found.test)[0] == 9
 
 
 def test_some_training_images_are_set_apart_to_judge_by(tmp_path: Path) -> None:

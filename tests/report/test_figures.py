@@ -71,6 +71,19 @@ def test_the_figure_of_errors_has_a_log_axis_and_the_front() -> None:
     assert (np.diff(errors) < 0).all()
 
 
+def test_a_series_may_be_called_by_what_would_be_a_broken_formula(tmp_path: Path) -> None:
+    results = [teacher(), result("cell", structure=r"a$\frac{$b")]
+    groups = group_results(results)
+    looks = report_styles(results, None)
+    with drawing():
+        for figure in (
+            error_figure(groups, groups[0].problem, looks, "params", "parameters"),
+            learning_figure(results, groups[0].problem, looks),
+        ):
+            assert figure is not None
+            figure.savefig(tmp_path / "drawn.svg")
+
+
 def test_nothing_finished_is_no_figure() -> None:
     groups = group_results([result(state="running")])
     with drawing():

@@ -6,6 +6,7 @@ with class folders, class folders alone, or images alone.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -106,7 +107,7 @@ def load_folder(folder: Path, *, size: int | None = None) -> DataSet:
         files = scan(folder, classes)
     elif images:
         classes = []
-        files = Files(folder, np.array([name.encode() for name in images]), np.zeros(len(images), np.int64))
+        files = Files(folder, np.array(list(map(os.fsencode, images))), np.zeros(len(images), np.int64))
     else:
         raise DataError(
             f"{folder} holds no data: neither CIFAR, nor train/ and val/, nor class folders, nor images "

@@ -96,6 +96,12 @@ def new_figure(height: float, rows: Sequence[float] = (1,)) -> tuple[Figure, lis
     return figure, axes
 
 
+def legend_below(figure: Figure) -> None:
+    """All series of a figure, called as they are: no name is a formula."""
+    for text in figure.legend(loc="outside lower center", ncols=4).get_texts():
+        text.set_parse_math(False)
+
+
 def log_axis(ax: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None:
     """Make an axis logarithmic, from the least to the greatest value, with ticks such as 20k, 50k, 100k."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from understudy.results import Curves, HashBuckets, KnobParams, WidthMultAdds
 
-from .canvas import GREY, INK, log_axis, marked, new_figure
+from .canvas import GREY, INK, legend_below, log_axis, marked, new_figure
 from .style import Style, styles
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def knob_figure(data: KnobParams, looks: Mapping[str, Style]) -> Figure:
     ax.set_xlabel("normalised knob")
     ax.set_ylabel("parameters of the network")
     ax.set_title(data.network, loc="left", parse_math=False)
-    figure.legend(loc="outside lower center", ncols=4)
+    legend_below(figure)
     return figure
 
 

@@ -13,7 +13,7 @@ from understudy.report.read.pareto import front
 from understudy.report.read.published import published
 from understudy.results import Curves, Result
 
-from .canvas import GREY, INK, drawing, label_points, log_axis, marked, new_figure, save
+from .canvas import GREY, INK, drawing, label_points, legend_below, log_axis, marked, new_figure, save
 from .method_figures import method_figures
 from .style import Style, style_key
 
@@ -77,7 +77,7 @@ def error_figure(
             xs, ys = zip(*mine_published, strict=True)
             ax.plot(xs, ys, "o", markerfacecolor="none", markeredgecolor=colour, markersize=4.5,
                     markeredgewidth=0.7, label=f"published, {source}", zorder=2)  # fmt: skip
-    figure.legend(loc="outside lower center", ncols=4)
+    legend_below(figure)
     priority = best + [index for index in range(len(points)) if index not in best]
     chosen = priority if few else best[:MOST_LABELS]
     texts = [(points[i][0].label, points[i][1], points[i][2].mean) for i in chosen]
@@ -193,7 +193,7 @@ def learning_figure(results: Sequence[Result], problem: Problem, looks: Mapping[
     if min(errors_drawn) > 0:
         log_axis(ax, "y", errors_drawn)
     ax.set_title(f"{problem.label}{'' if few else ': means and ranges'}", loc="left", parse_math=False)
-    figure.legend(loc="outside lower center", ncols=4)
+    legend_below(figure)
     return figure
 
 

@@ -190,6 +190,8 @@ class Unfinished:
         for path in [*self.folder.glob(".*"), *self.folder.glob("*/.*")]:
             if path.name != _LOCK:
                 path.unlink()
+        for path in [*self.folder.glob(_RUN), *self.folder.glob(f"*/{_RUN}")]:  # of recoveries that diverged
+            shutil.rmtree(path)
         self._let_go_to_move()
         if self._made_way():
             self.folder.rename(self.out)

@@ -179,7 +179,7 @@ def _output_gradients(
     def sent_back(batch: Batch) -> dict[str, tuple[Tensor | None, ...]]:
         """The gradients of one batch; none where the network runs in inference mode, or lets go of it."""
         outputs.clear()
-        with torch.enable_grad(), watching(layers, keep):
+        with watching(layers, keep):
             z = run(model, batch, output_of)
             if not z.requires_grad:
                 return {}
@@ -193,10 +193,11 @@ def _output_gradients(
         if count >= GRADIENT_SAMPLES:
             break
         try:
-            with _GradientsStayOn():
+            with torch.enable_grad(), _GradientsStayOn():
                 gradients = sent_back(batch)
         except DataError:  # it does what needs gradients to be off, as `.numpy()`
-            gradients = sent_back(batch)
+            with torch.enable_grad():
+                gradients = sent_back(batch)
         if not gradients:
             return {}
         for path, own in gradients.items():

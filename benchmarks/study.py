@@ -42,7 +42,7 @@ SHIPPED = RESULTS / "study_latency.json"
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "study.md"
 REPORT = DOCS / "reports" / "study.html"
-ROUNDS = 20
+ROUNDS = 60
 TITLE = "WRN-16-2 on CIFAR-10: which structure is best?"
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.sweep is not None:
         if given.data is not None:
-            measure_speeds(given.sweep, given.data)
+            measure_speeds(given.sweep, given.data, rounds=14, seconds=240)
             write(SHIPPED.stem, {"latency_ms": shipped_latencies(given.sweep, given.data)})
         take(given.sweep, KEPT)
     results = kept()

@@ -26,13 +26,20 @@ _SECONDS = 30.0  # no new round after so long
 
 
 def measure_speeds(
-    out: Path, data_folder: Path | None = None, *, trust: bool = False, named: Collection[str] = ()
+    out: Path,
+    data_folder: Path | None = None,
+    *,
+    trust: bool = False,
+    named: Collection[str] = (),
+    rounds: int | None = None,
+    seconds: float = _SECONDS,
 ) -> dict[str, str]:
     """Write images a second and the latency of one image into every finished result.
 
     Only numbers taken in turns compare: where one is missing, all are to be measured again, and a network
     that cannot be run any more loses its older ones. Returns the names of those, each with the reason. Of the
-    functions that a run names only those of `named` are called, without `trust`.
+    functions that a run names only those of `named` are called, without `trust`. No round of the `rounds`
+    begins after so many `seconds`.
     """
     finished = [result for result in read_results(out) if result.finished]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -50,7 +57,7 @@ def measure_speeds(
         else:
             calls.update({(result.name, batch_size): call for batch_size, call in passes.items()})
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    taken = time_in_turns(calls, rounds=_ROUNDS, seconds=_SECONDS, wait=wait)
+    taken = time_in_turns(calls, rounds=rounds or _ROUNDS, seconds=seconds, wait=wait)
     for result in finished:
         speed = None
         if result.name not in problems:

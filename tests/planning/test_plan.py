@@ -909,14 +909,19 @@ def one_of_a_block_in_many_places() -> nn.Module:
 
 @pytest.mark.parametrize("make", [few_of_many, one_of_a_block_in_many_places])
 @pytest.mark.parametrize("share", [0.7, 0.8, 0.95, 1.0])
+@pytest.mark.parametrize("transform", ["low_rank", "low_rank_sparse"])
 def test_a_budget_of_bytes_holds_for_all_that_a_file_says_of_its_tensors(
-    make: Callable[[], nn.Module], share: float, tmp_path: Path
+    transform: str, make: Callable[[], nn.Module], share: float, tmp_path: Path
 ) -> None:
     model = make()
     us.save(model, tmp_path / "dense")
     budget = int(share * (tmp_path / "dense").stat().st_size) - 1
-    us.save(us.substitute(model, us.plan(model, "low_rank", bytes=budget), init="fresh"), tmp_path / "file")
+    student = us.substitute(model, us.plan(model, transform, bytes=budget), init="fresh")
+    us.save(student, tmp_path / "file")
     assert (tmp_path / "file").stat().st_size <= budget
+    for base in (make(), make().to("meta")):
+        for name, value in us.load(tmp_path / "file", base).state_dict().items():
+            assert torch.equal(value, student.state_dict()[name]), name
 
 
 def test_nothing_that_is_named_is_nothing_to_substitute() -> None:

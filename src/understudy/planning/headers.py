@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +12,8 @@ from torch.nn.parameter import is_lazy
 from understudy._util.records import to_plain
 from understudy.layers.replacement import Replacement
 
-FILE_HEADER = 128  # of the file itself
+FILE_HEADER = 264  # of the file itself, and what fills it up
 _MOST_DIGITS = 12  # of a place in a file
-_MOST_TENSORS = 4  # of one structured matrix that another name may have
 
 
 def of_network(model: nn.Module) -> int:
@@ -31,28 +29,21 @@ def of_network(model: nn.Module) -> int:
     return length
 
 
-def of_other_names(network: nn.Module, groups: Mapping[str, int]) -> int:
-    """Of the names that stand-ins have in further places, at most: paths of layers → their groups."""
-    places: dict[int, list[str]] = collections.defaultdict(list)
-    for path, module in network.named_modules(remove_duplicate=False):
-        places[id(module)].append(f"{path}.convs.0.transform.weight")
-    return sum(
-        (1 + _MOST_TENSORS * count) * _alias(other, path)
-        for path, count in groups.items()
-        for other in places[id(network.get_submodule(path))][1:]
-    )
-
-
-def of_stand_in(made: Replacement) -> int:
-    """Of one stand-in and its tensors, at most."""
+def of_stand_in(made: Replacement, other_paths: Sequence[str]) -> int:
+    """Of one stand-in and its tensors, at most, and of their names in the other places where it stands."""
     record = to_plain(made)
     del record["execution"]
     parts = [f"convs.{group}." for group in range(made.groups)] if made.groups > 1 else [""]
     tensors = [(f"{part}transform.{name}", shape) for name, shape in _tensors_of(made) for part in parts]
     if made.way in ("separable", "inside"):
         tensors += [(f"{part}depthwise.weight", (made.in_features, 1, *made.kernel)) for part in parts]
-    said = json.dumps(json.dumps(record, separators=(",", ":")))
-    return len(said) + sum(_tensor(f"{made.path}.{name}", shape, _MOST_DIGITS) for name, shape in tensors)
+    said = json.dumps(json.dumps(record))
+    length = len(said)
+    for name, shape in tensors:
+        first = f"{made.path}.{name}"
+        length += _tensor(first, shape, _MOST_DIGITS)
+        length += sum(_alias(f"{path}.{name}", first) for path in other_paths)
+    return length
 
 
 def _tensors_of(made: Replacement) -> list[tuple[str, Sequence[int]]]:
@@ -73,4 +64,4 @@ def _tensor(name: str, shape: Sequence[int], digits: int) -> int:
 
 def _alias(name: str, first: str) -> int:
     """Of another name of a tensor: both are quoted within a quotation."""
-    return len(rf"\"{name}\":\"{first}\",".encode())
+    return len(json.dumps(json.dumps({name: first})))

@@ -106,7 +106,9 @@ class Pricing:
         site, knobs = self.site, self.transform.knobs(*self.shape)
         spec = Spec(self.transform.name, max(knobs), _layer_seed(self.seed, site.path), self.options)
         shape = site.kind, site.in_features, site.out_features, site.kernel
-        return of_stand_in(Replacement(site.path, *shape, self.way, spec, groups=site.groups))
+        return of_stand_in(
+            Replacement(site.path, *shape, self.way, spec, groups=site.groups), site.other_paths
+        )
 
     def dense_cost(self, metric: str) -> int:
         """Parameters, bytes, mult-adds or nanoseconds of the layer as it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import fnmatch
 import math
@@ -23,7 +24,7 @@ from understudy.layers.layer import Layer
 from understudy.layers.opening import norm_params, opened
 from understudy.layers.spread import Transposed
 
-from . import headers
+from .headers import of_network as header_of_network
 from .obstacles import kind_of, obstacle, weight_owners
 
 Include = Sequence[str] | Callable[["Site"], bool]
@@ -53,6 +54,7 @@ class Site:
     skip: str | None
     groups: int = 1  # of a convolution
     pixels: tuple[int, ...] | None = None  # input vectors of each call; None without an example
+    other_paths: tuple[str, ...] = ()  # where the very same module stands too
 
     @property
     def area(self) -> int:
@@ -165,19 +167,22 @@ def sites(
     record = trace(network, example, meta=meta) if example is not None else None
     owners = weight_owners(network)
     norms = norm_params(model)
+    places = collections.defaultdict(list)
+    for path, module in network.named_modules(remove_duplicate=False):
+        places[module].append(path)
     parts: set[nn.Module] = set()  # what belongs to a layer (its factors, its parametrisation) is no site
     found = []
     for path, module in network.named_modules():
         if module not in parts and _holds_matrix(module):
             site = _site(path, module, record, obstacle(path, module, owners))
-            found.append(dataclasses.replace(site, params=site.params + norms.get(path, 0)))
+            params, others = site.params + norms.get(path, 0), tuple(places[module][1:])
+            found.append(dataclasses.replace(site, params=params, other_paths=others))
             if _is_layer(module):
                 parts.update(module.modules())
     called = {path: place for place, path in enumerate(record.outputs)} if record else {}
     total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
     whole = record.mult_adds.total() if record else None
-    header = headers.of_network(model)
-    header += headers.of_other_names(network, {site.path: site.groups for site in found})
+    header = header_of_network(model)
     everything = Sites(type(model).__name__, tuple(found), total, whole, _saved_bytes(model), header)
     selected = _select(everything, include, exclude, called)
     wanted = [site.path for site in selected if not site.skip] if callable(include) else include

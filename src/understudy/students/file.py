@@ -188,9 +188,17 @@ def seeded(model: nn.Module) -> dict[str, Hashed]:
     """The modules whose extra state follows from the seed in the header, by the name of that state."""
     inside = {id(module) for _, layer in stand_ins(model) for module in layer.modules()}
     return {
+        name: module
+        for name, module in _by_extra_state(model).items()
+        if isinstance(module, Hashed) and id(module) in inside
+    }
+
+
+def _by_extra_state(model: nn.Module) -> dict[str, nn.Module]:
+    """All modules, in each place where one stands, by the name that an extra state has or would have."""
+    return {
         f"{path}.{_EXTRA}" if path else _EXTRA: module
         for path, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, Hashed) and id(module) in inside
     }
 
 
@@ -221,14 +229,16 @@ def _contents(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
     state: dict[str, object] = model.state_dict(keep_vars=True)
     for name in seeded(model):
         state.pop(name, None)
-    for key, value in ((own_name(name), value) for name, value in state.items()):
+    makers = _by_extra_state(model)  # each call of them makes a tensor of its own
+    for name, value in state.items():
+        key, source = own_name(name), id(makers.get(name, value))
         if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"{key!r} is {kind}, which understudy does not store")
-        if id(value) in first_names:
-            aliases[key] = first_names[id(value)]
+        if source in first_names:
+            aliases[key] = first_names[source]
         else:
-            first_names[id(value)] = key
+            first_names[source] = key
             tensors[key] = value
     layers = [_record(replacement) for replacement in replacements(model)]
     header = {"kind": _KIND, "version": _VERSION, "layers": layers, "aliases": aliases}

@@ -16,17 +16,18 @@ FILE_HEADER = 264  # of the file itself, and what fills it up
 _MOST_DIGITS = 12  # of a place in a file
 
 
-def of_network(model: nn.Module) -> int:
-    """Of all tensors of a network, each once, and of their other names, at most."""
-    names: dict[int, str] = {}
+def of_network(model: nn.Module) -> tuple[int, int]:
+    """Bytes of all tensors of a network, each once, and of what a file says of them and their other names."""
+    firsts: dict[int, tuple[str, Tensor]] = {}
     state = model.state_dict(keep_vars=True)
-    tensors = {key: held for key, held in state.items() if isinstance(held, Tensor) and not is_lazy(held)}
-    digits = len(str(sum(tensor.nbytes for tensor in tensors.values())))
-    length = 0
-    for name, tensor in tensors.items():
-        first = names.setdefault(id(tensor), name)
-        length += _tensor(name, tensor.shape, digits) if first == name else _alias(name, first)
-    return length
+    header = 0
+    for name, held in state.items():
+        if isinstance(held, Tensor) and not is_lazy(held):
+            first, _ = firsts.setdefault(id(held), (name, held))
+            header += 0 if first == name else _alias(name, first)
+    size = sum(tensor.numel() * tensor.element_size() for _, tensor in firsts.values())
+    digits = len(str(size))
+    return size, header + sum(_tensor(name, tensor.shape, digits) for name, tensor in firsts.values())
 
 
 def of_stand_in(made: Replacement, other_paths: Sequence[str]) -> int:

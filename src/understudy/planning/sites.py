@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from understudy._util.guard import the_network
@@ -24,7 +24,7 @@ from understudy.layers.layer import Layer
 from understudy.layers.opening import norm_params, opened
 from understudy.layers.spread import Transposed
 
-from .headers import of_network as header_of_network
+from .headers import of_network as bytes_of_network
 from .obstacles import kind_of, obstacle, weight_owners
 
 Include = Sequence[str] | Callable[["Site"], bool]
@@ -182,20 +182,12 @@ def sites(
     called = {path: place for place, path in enumerate(record.outputs)} if record else {}
     total = sum(parameter.numel() for parameter in model.parameters() if not is_lazy(parameter))
     whole = record.mult_adds.total() if record else None
-    header = header_of_network(model)
-    everything = Sites(type(model).__name__, tuple(found), total, whole, _saved_bytes(model), header)
+    everything = Sites(type(model).__name__, tuple(found), total, whole, *bytes_of_network(model))
     selected = _select(everything, include, exclude, called)
     wanted = [site.path for site in selected if not site.skip] if callable(include) else include
     return dataclasses.replace(
         everything, items=selected, include=tuple(wanted or ()), exclude=tuple(exclude or ())
     )
-
-
-def _saved_bytes(model: nn.Module) -> int:
-    """Of all tensors that a file of the network holds, each once."""
-    saved = {id(value): value for value in model.state_dict(keep_vars=True).values()}
-    tensors = [value for value in saved.values() if isinstance(value, Tensor) and not is_lazy(value)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _holds_matrix(module: nn.Module) -> bool:

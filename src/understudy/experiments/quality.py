@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from understudy._util.timing import time_in_turns
 from understudy.compressions import Footprint, Latency, Quality
 from understudy.counting.operations import UnknownOperationError
-from understudy.fitting.calibrate import run
 from understudy.fitting.inputs import Batch, DataError, OutputOf, read_batches
+from understudy.fitting.running import run
 from understudy.students.cost import cost
 from understudy.students.file import file_size
 

@@ -15,11 +15,12 @@ from torch import nn
 from understudy._util.quantities import format_shape
 from understudy.compressions import LayerShare, Looked, Recovery, Skipped, Student, Tried
 from understudy.fitting.attempts import Attempts
-from understudy.fitting.calibrate import SAMPLES, Watch, calibrate
+from understudy.fitting.calibrate import SAMPLES, calibrate
 from understudy.fitting.calibration import Calibration
 from understudy.fitting.compress import Compression, compression
 from understudy.fitting.fit import dense_matrix
 from understudy.fitting.inputs import OutputOf, first_sample, held_back, read_batches
+from understudy.fitting.running import Watch
 from understudy.layers import check_plain
 from understudy.layers.opening import opened
 from understudy.planning.budget import Budget

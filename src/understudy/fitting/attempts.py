@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from understudy.planning.plan import Plan
 
-from .calibrate import run
 from .calibration import Calibration
 from .fit import dense_matrix, fit_matrix_, times
 from .inputs import Batch, DataError, OutputOf
+from .running import run
 from .shifts import Shift
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from understudy._util.guard import the_network
-from understudy._util.modules import first_input
 from understudy._util.quantities import parse_count
 from understudy.counting.operations import UnknownOperationError
 from understudy.layers.dense import DenseMap, the_dense_map
@@ -25,14 +23,14 @@ from .calibration import Calibration, SiteMoments
 from .inputs import Batch, DataError, OutputOf, first_sample, read_batches
 from .moments import Moments
 from .precision import full_precision
+from .probing import times_foretold
 from .rows import input_rows, output_rows, position_count, sample_positions
+from .running import Watch, pass_through, run, watching
 
 SAMPLES = 1024
 POSITIONS = 64  # of each sample: as good as all of them, and much quicker
 GRADIENT_SAMPLES = 256
 _MEMORY = "4G"  # bytes of moments held at a time
-Watch = Callable[[str, int, int], None]  # what is done, steps so far, steps in all
-Look = Callable[[str, DenseMap, Tensor, Tensor], Tensor | None]  # path, layer, its input and output
 
 
 @torch.inference_mode(False)
@@ -55,9 +53,10 @@ def calibrate(
 
     `data` is any iterable of inputs: tensors, `(inputs, labels)` of which the labels are not looked at, or
     dictionaries. `positions` pixels or tokens of each sample are looked at, drawn by `seed`. With `gradients`
-    one backward pass also tells how much each layer's outputs matter; `output_of` takes the tensor to be kept
-    of what the network returns, by default the first. Layers whose moments do not fit into `memory` bytes
-    together are looked at in several runs.
+    one backward pass also tells how much each layer's outputs matter, and an error of each layer is tried on
+    a few samples, since that may matter far more; `output_of` takes the tensor to be kept of what the network
+    returns, by default the first. Layers whose moments do not fit into `memory` bytes together are looked at
+    in several runs.
 
     >>> import torch, understudy as us
     >>> us.calibrate(us.create_model("wrn_10_1"), torch.randn(8, 3, 16, 16))
@@ -83,6 +82,8 @@ def calibrate(
     seen = {
         path: _site_moments(moments, gram.get(path)) for path, moments in found.items() if moments[0].count
     }
+    for path, factor in times_foretold(twin, layers, seen if gram else {}, batches, output_of, watch).items():
+        seen[path] = dataclasses.replace(seen[path], gradient=factor * gram[path])
     idle = tuple(path for path in layers if path not in seen)
     return Calibration(type(model).__name__, sum(batch.size for batch in batches), seen, idle)
 
@@ -226,28 +227,6 @@ class _GradientsStayOn(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def run(model: nn.Module, batch: Batch, output_of: OutputOf | None = None) -> Tensor:
-    """Run the model on a batch, on its own device; a DataError says why it cannot."""
-    taken: Tensor = _within(model, batch, lambda moved: moved.call(model, output_of))
-    return taken
-
-
-def pass_through(model: nn.Module, batch: Batch) -> None:
-    """The same for hooks alone: what the model returns may be anything."""
-    _within(model, batch, lambda moved: moved.forward(model))
-
-
-def _within(model: nn.Module, batch: Batch, call: Callable[[Batch], Any]) -> Any:
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    try:
-        return call(batch.to(device))
-    except DataError:
-        raise
-    except Exception as error:
-        shapes = [tuple(leaf.shape) for leaf in tree_leaves(batch.inputs) if isinstance(leaf, Tensor)]
-        raise DataError(f"{type(model).__name__} cannot run on a batch of shape {shapes}: {error}") from error
-
-
 def real_rows(layer: DenseMap, x: Tensor, mask: Tensor | None, positions: Tensor | None) -> Tensor:
     """`input_rows` as vectors, without those of tokens that only fill up a batch.
 
@@ -258,21 +237,3 @@ def real_rows(layer: DenseMap, x: Tensor, mask: Tensor | None, positions: Tensor
         return rows.flatten(0, 1)
     mask = mask.to(rows.device)
     return rows[mask if positions is None else mask[:, positions]]
-
-
-@contextlib.contextmanager
-def watching(layers: dict[str, DenseMap], look: Look) -> Iterator[None]:
-    """Call `look(path, layer, input, output)` at every call of every layer; what it returns is passed on."""
-
-    def hook(path: str, layer: DenseMap) -> Callable[..., Tensor | None]:
-        return lambda _, args, kwargs, output: look(path, layer, first_input(args, kwargs), output)
-
-    handles = [
-        layer.module.register_forward_hook(hook(path, layer), with_kwargs=True)
-        for path, layer in layers.items()
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

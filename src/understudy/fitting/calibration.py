@@ -2,7 +2,8 @@
 
 Σ = E[(x − x̄)(x − x̄)ᵀ] over the vectors that a layer's weight is multiplied with, in float64. G = E[g gᵀ]
 with g the gradient, at the layer's output, of a random combination of the network's outputs: an error Δy of
-the layer changes these by about ΔyᵀGΔy. Together they weigh an error ΔW by tr(G ΔW Σ ΔWᵀ).
+the layer changes these by about ΔyᵀGΔy. Together they weigh an error ΔW by tr(G ΔW Σ ΔWᵀ), G being scaled so
+that this is what an error of the layer was seen to do (`probing.py`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class SiteMoments:
     def is_short(self) -> bool:
         """Whether there were fewer vectors than dimensions, so that Σ must be regularised."""
         return self.count <= self.covariance.shape[-1]
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether any gradient came to the layer's outputs, where that was asked for."""
+        return self.gradient is None or bool(self.gradient.any())
 
     @property
     def entry_worth(self) -> float:
@@ -95,11 +101,7 @@ class Calibration(Shown):
     @property
     def unreached(self) -> tuple[str, ...]:
         """Sites at whose outputs no gradient of the network's output came."""
-        return tuple(
-            path
-            for path, seen in self.layers.items()
-            if seen.gradient is not None and not bool(seen.gradient.any())
-        )
+        return tuple(path for path, seen in self.layers.items() if not seen.is_reached)
 
     def __repr__(self) -> str:
         return f"<Calibration: {len(self.layers)} layers of {self.model}, {self.samples:,} samples>"

@@ -27,11 +27,12 @@ from understudy.transforms.refine import FULL, QUICK, making
 
 from .attempts import Attempts, Step, fitted
 from .auto import Trials
-from .calibrate import SAMPLES, Watch, calibrate, pass_through, survey_of
+from .calibrate import SAMPLES, calibrate, survey_of
 from .calibration import Calibration
 from .inputs import Batch, DataError, OutputOf, first_sample, held_back, joined, read_batches
 from .lockstep import ApartError
 from .precision import full_precision
+from .running import Watch, pass_through
 from .sequential import Refit
 from .shifts import NORMS, find_shifts
 

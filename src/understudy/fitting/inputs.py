@@ -163,6 +163,12 @@ def held_back(batches: list[Batch], share: float = 0.125) -> tuple[list[Batch], 
     return fit, decide or fit
 
 
+def some_of_each(batches: list[Batch], count: int) -> list[Batch]:
+    """About `count` samples: as many of each batch, or one of each of the first."""
+    each = max(1, count // len(batches))
+    return [_part(batch, 0, min(each, batch.size)) for batch in batches[:count]]
+
+
 def first_sample(batch: Batch) -> Batch:
     """A batch of one."""
     return _part(batch, 0, 1)

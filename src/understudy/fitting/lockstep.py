@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from understudy._util.modules import first_input
 
-from .calibrate import pass_through
 from .inputs import Batch, DataError
+from .running import pass_through
 
 Visit = Callable[
     [str, Tensor, Tensor], None

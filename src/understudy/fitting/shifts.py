@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 from understudy._util.modules import first_input
 from understudy.layers import Layer
 
-from .calibrate import pass_through
 from .inputs import Batch
+from .running import pass_through
 
 _ASKING = ("__get__", "dim", "size", "numel", "is_floating_point", "is_complex")
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 _RIDGE = 1e-4  # of the mean eigenvalue: directions that the data do not show still count a little
-_OUT_RIDGE = 1e-2
+_OUT_RIDGE = 0.3  # a gradient tells of small errors: where it sees nothing, large ones still do harm
 _ROUNDING = 1e-6  # of the whole: what products in single precision may have taken from an eigenvalue
 _WORTHLESS = 1e-12  # of outputs that do not reach the network's
 

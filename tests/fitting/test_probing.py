@@ -103,7 +103,8 @@ def test_a_layer_that_no_gradient_reaches_stays_worthless() -> None:
     class Aside(Pooled):
         def forward(self, x: Tensor) -> Tensor:
             self.picked(x)
-            return self.averaged(x).mean(1)
+            found: Tensor = self.averaged(x).mean(1)
+            return found
 
     known = us.calibrate(Aside().eval(), tokens(), include=BOTH)
     assert known.unreached == ("picked",)

@@ -100,14 +100,17 @@ def fitted(
     known: Calibration,
     shifts: Mapping[str, Shift],
 ) -> nn.Module:
-    """A copy with every stand-in fitted by itself, in the metric of what its layer saw."""
+    """A copy with every stand-in fitted by itself, in the metric of what its layer saw; plainly if nothing."""
     made = copy.deepcopy(student)
     for layer in plan:
-        seen = known.layers.get(layer.path)
-        if layer.spec is None or seen is None:
+        if layer.spec is None:
             continue
         dense = original.get_submodule(layer.path)
         weight = dense_matrix(dense)
+        seen = known.layers.get(layer.path)
+        if seen is None:
+            fit_matrix_(made.get_submodule(layer.path), weight, None)
+            continue
         is_centred = shifts[layer.path].exists
         metrics = known.metrics(layer.path, is_centred=is_centred)
         matrix = fit_matrix_(made.get_submodule(layer.path), weight, metrics)

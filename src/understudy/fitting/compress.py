@@ -114,9 +114,9 @@ def compression(
     The budget is one of `params`, `mult_adds`, `bytes` and `ratio`; `include`, `exclude`, `spatial`,
     `options` and `seed` are as for `plan`. A `calibration` that was made before is used again. At most
     `samples` inputs are looked at; `output_of` takes the tensor to be kept of what the network returns, by
-    default the first. `quick` makes less effort where a fit is a descent, and leaves out what is done after
-    each layer was fitted by itself: for a first look at many transforms. `watch` is told what is done, and
-    how much of it.
+    default the first. `quick` makes less effort where a fit is a descent, and leaves out what is done before
+    and after each layer is fitted to the data by itself: for a first look at many transforms. `watch` is told
+    what is done, and how much of it.
 
     >>> import torch, understudy as us
     >>> inputs = torch.randn(16, 3, 16, 16)
@@ -161,7 +161,7 @@ def compression(
 
     def fit(plan: Plan, plain: nn.Module | None = None) -> nn.Module:
         with making(effort):
-            start = substitute(original, plan) if plain is None else plain
+            start = substitute(original, plan, init="fresh") if plain is None else plain
             return fitted(start, original, plan, known, shifts)
 
     effort = QUICK if quick else FULL
@@ -171,9 +171,9 @@ def compression(
     is_auto = AUTO in request.transforms
     plan = Trials(known, planned, fit, attempts).run() if is_auto else planned(None, known)
     watch("fitting", 1, 3)
-    with making(effort):
-        plain = substitute(original, plan)
-    attempts.consider("fitted to the weights alone", plain)
+    plain = None if quick else substitute(original, plan)
+    if plain is not None:
+        attempts.consider("fitted to the weights alone", plain)
     attempts.consider("fitted to the data", fit(plan, plain))
     if quick or decided_on is fitted_on:  # one sample cannot be fitted and decide
         return Compression(_as_before(attempts.best, model), plan, known, tuple(attempts.steps))

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +178,17 @@ def keys(done: Iterable[dict[str, Any]]) -> set[tuple[object, ...]]:
 
 
 def measure(
-    name: str, wanted: list[Cell], given: argparse.Namespace, *, quick: bool = False
+    name: str,
+    wanted: list[Cell],
+    given: argparse.Namespace,
+    *,
+    quick: bool = False,
+    why_not: Callable[[Cell, list[dict[str, Any]]], str] = lambda *_: "",
 ) -> list[dict[str, Any]]:
-    """All cells of results/NAME.json, those that it does not hold yet being measured first."""
+    """All cells of results/NAME.json, those that it does not hold yet being measured first.
+
+    `why_not` may say of a cell, knowing those that are done, why it is not worth its time.
+    """
     bench = Bench(Folders(given.weights, given.cifar, given.imagenet, given.texts), quick=quick)
     file = RESULTS / f"{name}.json"
     done: list[dict[str, Any]] = json.loads(file.read_text())["cells"] if file.exists() else []
@@ -190,10 +198,13 @@ def measure(
         is_late = time.monotonic() - started > 60 * given.limit
         if cell.key in held or is_late or (given.only and cell.network != given.only):
             continue
+        refused = why_not(cell, done)
         try:
-            found = bench.measured(cell)
+            found = {} if refused else bench.measured(cell)
         except (us.BudgetError, PeerError) as error:
-            found = {**dataclasses.asdict(cell), "refused": str(error)}
+            refused = str(error)
+        if refused:
+            found = {**dataclasses.asdict(cell), "refused": refused}
         done.append({**found, "commit": commit()})
         if given.write:
             write(name, {"cells": done})

@@ -4,7 +4,8 @@
 
 Each layer is fitted by itself; some steps with the original as teacher follow, without labels. Beside them
 stands Torch-Pruning at the same parameters and at the same mult-adds. Every cell is written as it ends: the
-same command goes on. `--write` fills the tables of docs/study.md too; `compress.py` says what is measured.
+same command goes on. What has nothing left at a share is not tried at a smaller one. `--write` fills the
+tables of docs/study.md too; `compress.py` says what is measured.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "study.md"
 NETWORKS = ("wrn_16_2", "resnet56", "efficientnet_lite0")
 SHARES = (0.5, 0.3, 0.15)
 UPDATES = {"wrn_16_2": 40, "resnet56": 40, "efficientnet_lite0": 64}  # two epochs of the last
+NOTHING = 0.05  # of the original's score: a method that has less left is not tried at smaller shares
 LEAN = ("low_rank", "shuffle", "btt", "tucker")  # those that save mult-adds, beside what pruning saves
 
 
@@ -39,6 +41,19 @@ def cells() -> list[Cell]:
     return found + [
         Cell(network, name, 0.5, updates=UPDATES[network]) for network in NETWORKS for name in SLOW
     ]
+
+
+def why_not(cell: Cell, done: Sequence[dict[str, Any]]) -> str:
+    """What is left of a network at a larger share, where that is next to nothing."""
+    for other in done:
+        if (other["network"], other["method"], other["metric"]) != (cell.network, cell.method, cell.metric):
+            continue
+        if other["share"] <= cell.share or "refused" in other:
+            continue
+        after, dense = other["recovered"]["top1"], other["dense"]["top1"]
+        if after < NOTHING * dense:
+            return f"{after:.1f} of {dense:.1f} % are left at {100 * other['share']:.0f} %"
+    return ""
 
 
 def lines(done: Sequence[dict[str, Any]]) -> list[str]:
@@ -70,7 +85,7 @@ def committed() -> list[dict[str, Any]]:
 
 def main() -> None:
     given = arguments((__doc__ or "").partition("\n")[0]).parse_args()
-    done = measure("trained", cells(), given, quick=True)
+    done = measure("trained", cells(), given, quick=True, why_not=why_not)
     if given.write:
         PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), done), encoding="utf-8")
 

@@ -207,6 +207,17 @@ def test_trained_networks_have_a_row_for_every_method_and_budget() -> None:
     ]
 
 
+@pytest.mark.parametrize(("left", "tried"), [(3.9, True), (3.1, False)])
+def test_what_has_next_to_nothing_left_is_not_tried_at_a_smaller_share(left: float, tried: bool) -> None:
+    cell = compress.Cell("efficientnet_lite0", "hashed", 0.3, updates=64)
+    done = {**dataclasses.asdict(cell), "dense": {"top1": 75.0}, "recovered": {"top1": left}}
+    at_half = {**done, "share": 0.5}
+    assert bool(trained.why_not(cell, [at_half])) != tried
+    others = [{**done, "share": 0.15}, {**at_half, "method": "btt"}, {**at_half, "metric": "mult_adds"}]
+    assert not trained.why_not(cell, others)
+    assert not trained.why_not(cell, [{**dataclasses.asdict(cell), "share": 0.5, "refused": "below reach"}])
+
+
 def test_a_page_without_its_tables_is_refused() -> None:
     with pytest.raises(ValueError, match="no table between <!-- errors -->"):
         filled("# Study\n", [], {})

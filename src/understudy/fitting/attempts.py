@@ -100,7 +100,7 @@ def fitted(
     known: Calibration,
     shifts: Mapping[str, Shift],
 ) -> nn.Module:
-    """A copy with every stand-in fitted by itself, in the metric of what its layer saw; plainly if nothing."""
+    """A copy with every stand-in fitted by itself, in the metric of what its layer saw, or plainly."""
     made = copy.deepcopy(student)
     for layer in plan:
         if layer.spec is None:

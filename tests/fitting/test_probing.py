@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -114,6 +115,104 @@ def test_a_layer_with_one_output_has_no_smaller_rank_and_is_calibrated() -> None
     model = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 1))
     known = us.calibrate(model, torch.randn(40, 16), include=["0", "2"])
     assert set(known.layers) == {"0", "2"}
+
+
+class Choosing(Pooled):
+    """Some samples of its outputs, by their values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = super().forward(x)
+        return z[z[:, 0] > z[:, 0].mean()]
+
+
+class Refusing(Pooled):
+    """It computes nothing but what it was made for."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = super().forward(x)
+        if not torch.allclose(z, pooled()(x), atol=1e-4):
+            raise ValueError("a scale is below 0")
+        return z
+
+
+class Bursting(Refusing):
+    """Its outputs are infinite then."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            return super().forward(x)
+        except ValueError:
+            return Pooled.forward(self, x) / 0
+
+
+class Noisy(Pooled):
+    """What it draws is larger than what it computes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 100 * torch.randn(len(x), 32)
+
+
+def factors(model: nn.Module, inputs: Tensor) -> dict[str, float]:
+    """By what G was scaled."""
+    scaled = us.calibrate(model, inputs, include=BOTH).layers
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("understudy.fitting.calibrate.times_foretold", lambda *_: {})
+        plain = us.calibrate(model, inputs, include=BOTH).layers
+    gradients = [{path: seen.gradient for path, seen in found.items()} for found in (scaled, plain)]
+    return {
+        path: float(own.sum() / gradients[1][path].sum())  # type: ignore[union-attr]
+        for path, own in gradients[0].items()
+        if own is not None
+    }
+
+
+def alike(kind: type[Pooled]) -> Pooled:
+    made = kind()
+    made.load_state_dict(pooled().state_dict())
+    return made.eval()
+
+
+@pytest.mark.parametrize("kind", [Choosing, Refusing, Bursting])
+def test_a_network_that_computes_otherwise_with_other_values_is_calibrated(kind: type[Pooled]) -> None:
+    assert set(factors(alike(kind), tokens())) == set(BOTH)
+
+
+def test_what_a_network_draws_is_no_loss() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        noisy, quiet = factors(alike(Noisy), tokens()), factors(pooled(), tokens())
+        state = torch.random.get_rng_state()
+        us.calibrate(pooled(), tokens(), include=BOTH)
+        assert torch.equal(torch.random.get_rng_state(), state)
+    assert noisy == pytest.approx(quiet, rel=1e-3)
+
+
+def test_inputs_of_few_directions_do_not_make_a_layer_worthless() -> None:
+    """A matrix of half the parameters holds all that such inputs see, but for rounding and the ridge."""
+    flat = tokens()[..., :2] @ torch.randn(2, 16, generator=torch.Generator().manual_seed(1))
+    for factor in factors(pooled(), flat).values():
+        assert factor > 0.1
+
+
+def test_constant_inputs_tell_nothing() -> None:
+    assert factors(pooled(), torch.ones(8, TOKENS, 16)) == pytest.approx(dict.fromkeys(BOTH, 1.0))
+
+
+def test_batches_are_run_as_they_come() -> None:
+    sizes = []
+    model = pooled()
+    model.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    us.calibrate(model, [*tokens()[:40, None], tokens()[:3, :5]], include=BOTH)
+    assert max(sizes) == 3
+
+
+def test_without_gradients_nothing_is_tried() -> None:
+    class Silent(Pooled):
+        def forward(self, x: Tensor) -> Any:
+            super().forward(x)
+
+    known = us.calibrate(Silent(), tokens(), include=BOTH, gradients=False)
+    assert all(seen.gradient is None for seen in known.layers.values())
 
 
 @pytest.mark.parametrize(("sizes", "count", "found"), [((8, 8, 8), 6, (2, 2, 2)), ((1, 4, 4), 2, (1, 1))])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+import statistics
 from collections.abc import Mapping
 
 import torch
@@ -20,11 +21,13 @@ from understudy.transforms.low_rank import low_rank_factors
 
 from .calibration import SiteMoments
 from .fit import times
-from .inputs import Batch, OutputOf, joined, some_of_each
+from .inputs import Batch, DataError, OutputOf, some_of_each
 from .running import Look, Watch, run, watching
 
 _SAMPLES = 32
 _SHARE = 0.5  # of the layer's parameters that the matrix has with which it is tried
+_FELT = 1e-2  # of the layer's whole worth: a matrix that loses less is only told apart from it by the ridge
+_ROUNDING = 1e-10  # of the outputs, squared: what is lost less is no loss
 
 
 @torch.no_grad()
@@ -38,38 +41,72 @@ def times_foretold(
 ) -> dict[str, float]:
     """How many times what its moments foretell the outputs lose by an error of each layer, by path.
 
-    1 where nothing can be told: of a layer whose outputs no gradient reaches, or that has no smaller rank.
+    Of a layer of which that cannot be told, since it has no smaller rank, does not run on the few samples or
+    changes what is computed, it is taken to be as in most; of one whose error makes outputs infinite, as in
+    the worst.
     """
-    batch = joined(some_of_each(batches, _SAMPLES))
-    wanted = run(model, batch, output_of).double()
-    found = {}
+    if not seen:
+        return {}
+    trial = _Trial(model, some_of_each(batches, _SAMPLES), output_of)
+    found: dict[str, float] = {}
     for number, (path, moments) in enumerate(seen.items()):
         watch("trying an error of each layer", number, len(seen))
-        layer = layers[path]
-        error, foretold = _likely_error(layer, moments)
-        lost = 0.0
-        if foretold > 0:
-            constant = -times(error, moments.mean)
+        error, foretold = _likely_error(layers[path], moments)
+        lost = trial.lost(path, layers[path], error, -times(error, moments.mean)) if foretold else None
+        if lost is not None:
+            found[path] = lost / foretold
+    finite = [factor for factor in found.values() if factor < math.inf] or [1.0]
+    usual, worst = statistics.median(finite), max(finite)
+    return {path: min(found.get(path, usual), worst) for path in seen}
+
+
+class _Trial:
+    """A network on a few samples, and what its outputs lose when a layer errs."""
+
+    def __init__(self, model: nn.Module, batches: list[Batch], output_of: OutputOf | None) -> None:
+        self.model, self.batches, self.output_of = model, batches, output_of
+        self.wanted = self._outputs()
+        self.size = sum(batch.size for batch in batches)
+        self.least = _ROUNDING * sum(float(wanted.square().sum()) for wanted in self.wanted)
+
+    def lost(self, path: str, layer: DenseMap, error: Tensor, constant: Tensor) -> float | None:
+        """‖z − ẑ‖² of a sample, perhaps infinite; None where it cannot be told."""
+        try:
             with watching({path: layer}, _erring(layer, error, constant)):
-                made = run(model, batch, output_of).double()
-            lost = float((made - wanted).square().sum()) / batch.size
-        found[path] = lost / foretold if 0 < lost < math.inf else 1.0
-    return found
+                made = self._outputs()
+        except DataError:  # it cannot compute with other values
+            return None
+        if any(own.shape != wanted.shape for own, wanted in zip(made, self.wanted, strict=True)):
+            return None
+        lost = sum(
+            float((own - wanted).square().sum()) for own, wanted in zip(made, self.wanted, strict=True)
+        )
+        if lost <= self.least:
+            return None
+        return lost / self.size if math.isfinite(lost) else math.inf
+
+    def _outputs(self) -> list[Tensor]:
+        """Of every batch; what a network draws, it draws each time."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return [run(self.model, batch, self.output_of).double() for batch in self.batches]
 
 
 def _likely_error(layer: DenseMap, moments: SiteMoments) -> tuple[Tensor, float]:
-    """Ŵ − W of the nearest matrix of half the parameters, group by group, and what it is said to lose."""
+    """Ŵ − W of the nearest matrix of at most half the parameters, and what it is said to lose, perhaps 0."""
     metrics = moments.metrics(is_centred=True)
     errors, foretold = [], 0.0
     for matrix, metric in zip(layer.matrix.detach().double().cpu().chunk(len(metrics)), metrics, strict=True):
-        out_features, in_features = matrix.shape
-        rank = max(1, int(_SHARE * matrix.numel() / (out_features + in_features)))
-        if moments.is_reached and rank < min(matrix.shape):
-            u, v = low_rank_factors(matrix, rank, metric)
-            errors.append(u @ v - matrix)
-            foretold += float(metric.loss(errors[-1]))
-        else:
+        rank = int(_SHARE * matrix.numel() / sum(matrix.shape)) or int(min(matrix.shape) > 1)
+        if not moments.is_reached or not rank:
             errors.append(torch.zeros_like(matrix))
+            continue
+        u, v = low_rank_factors(matrix, rank, metric)  # the leading directions first
+        whole = float(metric.loss(matrix))
+        while float(metric.loss(u @ v - matrix)) < _FELT * whole and len(v) > 1:
+            u, v = u[:, : len(v) // 2], v[: len(v) // 2]
+        errors.append(u @ v - matrix)
+        foretold += float(metric.loss(errors[-1]))
     return torch.cat(errors), foretold
 
 

@@ -22,6 +22,7 @@ from understudy.experiments import every_transform
 
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"
 NETWORKS = ("wrn_16_2", "resnet56", "efficientnet_lite0")
+METRICS = ("params", "mult_adds")
 SHARES = (0.5, 0.3, 0.15)
 UPDATES = {"wrn_16_2": 40, "resnet56": 40, "efficientnet_lite0": 64}  # two epochs of the last
 NOTHING = 0.05  # of the original's score: a method that has less left is not tried at smaller shares
@@ -34,7 +35,7 @@ def cells() -> list[Cell]:
     found = [
         Cell(network, method, share, metric, updates=UPDATES[network])
         for network in NETWORKS
-        for metric, asked in (("params", methods), ("mult_adds", ["torch_pruning", *LEAN]))
+        for metric, asked in zip(METRICS, (methods, ["torch_pruning", *LEAN]), strict=True)
         for share in SHARES
         for method in asked
     ]
@@ -67,8 +68,13 @@ def lines(done: Sequence[dict[str, Any]]) -> list[str]:
         f"| {network} | {metric.replace('_', '-').replace('params', 'parameters')} | `{method}` | "
         + " | ".join(row.get(share, "–") for share in SHARES)
         + " |"
-        for (network, metric, method), row in table.items()
+        for (network, metric, method), row in sorted(table.items(), key=_network_and_metric)
     ]
+
+
+def _network_and_metric(row: tuple[tuple[str, str, str], object]) -> tuple[int, int]:
+    (network, metric, _), _ = row
+    return NETWORKS.index(network), METRICS.index(metric)
 
 
 def filled(page: str, done: Sequence[dict[str, Any]]) -> str:

@@ -86,9 +86,9 @@ class _Trial:
         return lost / self.size if math.isfinite(lost) else math.inf
 
     def _outputs(self) -> list[Tensor]:
-        """Of every batch; what a network draws, it draws each time."""
+        """Of every batch; what a network draws on the CPU, it draws each time."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)  # `torch.manual_seed` would reach the caller's GPUs
             return [run(self.model, batch, self.output_of).double() for batch in self.batches]
 
 

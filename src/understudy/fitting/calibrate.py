@@ -82,8 +82,9 @@ def calibrate(
     seen = {
         path: _site_moments(moments, gram.get(path)) for path, moments in found.items() if moments[0].count
     }
-    for path, factor in times_foretold(twin, layers, seen if gram else {}, batches, output_of, watch).items():
-        seen[path] = dataclasses.replace(seen[path], gradient=factor * gram[path])
+    if gram:
+        for path, factor in times_foretold(twin, layers, seen, batches, output_of, watch).items():
+            seen[path] = dataclasses.replace(seen[path], gradient=factor * gram[path])
     idle = tuple(path for path in layers if path not in seen)
     return Calibration(type(model).__name__, sum(batch.size for batch in batches), seen, idle)
 

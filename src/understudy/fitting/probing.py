@@ -45,8 +45,6 @@ def times_foretold(
     changes what is computed, it is taken to be as in most; of one whose error makes outputs infinite, as in
     the worst.
     """
-    if not seen:
-        return {}
     trial = _Trial(model, some_of_each(batches, _SAMPLES), output_of)
     found: dict[str, float] = {}
     for number, (path, moments) in enumerate(seen.items()):

@@ -151,12 +151,15 @@ def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) 
 
 @contextmanager
 def command(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """`understudy sweep` of the tiny grid in a process of its own, which does not outlive a failed test."""
+    """`understudy sweep` of the tiny grid in a process of its own, which does not outlive a failed test.
+
+    Ray's workers step back behind all else that runs unless told not to: beside other tests they starve.
+    """
     (tmp_path / "tiny.toml").write_text(TOML)
     with subprocess.Popen(
         [sys.executable, "-m", "understudy", "sweep", "tiny.toml", "--out", "out", *options],
         cwd=tmp_path,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

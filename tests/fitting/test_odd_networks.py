@@ -417,7 +417,7 @@ class Aside(nn.Module):
 
 def test_batch_norms_that_no_batch_reaches_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = itertools.count(0, -1)
-    monkeypatch.setattr(Attempts, "error_of", lambda *_: float(next(errors)))  # every step is kept
+    monkeypatch.setattr(Attempts, "_error", lambda *_: float(next(errors)))  # every step is kept
     model = Aside(of_the_batch=False).eval()
     done = us.compression(model, ratio=0.7, data=inputs(), include=["first", "hidden"])
     assert done.steps[-1].name == "batch norms estimated again"

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from understudy.layers.dense import dense_map
 from understudy.planning.plan import Plan
 
 from .calibration import Calibration
 from .fit import dense_matrix, fit_matrix_, times
 from .inputs import Batch, DataError, OutputOf
+from .levels import Level, find_level, last_layer
 from .running import run
 from .shifts import Shift
 
@@ -33,6 +35,7 @@ class Attempts:
     def __init__(self, original: nn.Module, batches: list[Batch], output_of: OutputOf | None) -> None:
         self.batches, self.output_of = batches, output_of
         self.wanted = [self._outputs(original, batch) for batch in batches]
+        self.last = last_layer(original, batches[0], output_of)
         if not all(bool(wanted.isfinite().all()) for wanted in self.wanted):
             raise DataError("the original's outputs hold NaN or infinity on inputs that are held back")
         self.size = sum(batch.size for batch in batches)
@@ -48,22 +51,37 @@ class Attempts:
         return self._best
 
     def consider(self, name: str, student: nn.Module) -> None:
-        """Keep a student if it is nearer than all before it."""
-        error = self.error_of(student)
+        """Keep a student, its last layer levelled where that helps, if it is nearer than all before it."""
+        error, level = self.judged(student)
         kept = self._best is None or error < self.error
         self.note(name, error, kept=kept)
         if kept:
-            self._best, self.error = student, error
+            self._best, self.error = student if level is None else level.applied(student), error
 
     def note(self, name: str, error: float, *, kept: bool) -> None:
         """Remember what was tried."""
         self.steps.append(Step(name, error, kept))
 
     def error_of(self, student: nn.Module) -> float:
-        """‖z − ẑ‖² over ‖z − z̄‖²."""
-        lost = 0.0
-        for batch, wanted in zip(self.batches, self.wanted, strict=True):
-            lost += float((self._outputs(student, batch) - wanted).square().sum())
+        """‖z − ẑ‖² over ‖z − z̄‖², of a student as it is."""
+        return self._error(self._lost([self._outputs(student, batch) for batch in self.batches]))
+
+    def judged(self, student: nn.Module) -> tuple[float, Level | None]:
+        """The same, with the level of its last layer that makes it less, if there is one."""
+        made = [self._outputs(student, batch) for batch in self.batches]
+        error = self._error(self._lost(made))
+        layer = None if self.last is None else dense_map(student.get_submodule(self.last))
+        if self.last is not None and layer is not None:
+            found = find_level(self.last, layer, self.batches, self.wanted, made)
+            if found is not None and self._error(found[1]) < error:
+                return self._error(found[1]), found[0]
+        return error, None
+
+    def _lost(self, made: list[Tensor]) -> float:
+        pairs = zip(made, self.wanted, strict=True)
+        return sum(float((own - wanted).square().sum()) for own, wanted in pairs)
+
+    def _error(self, lost: float) -> float:
         lost /= self.size
         error = lost / self.spread if self.spread else lost
         return error if error == error else float("inf")  # NaN is as far as can be

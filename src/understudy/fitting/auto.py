@@ -105,7 +105,7 @@ class Trials:
         return error * spread / foretold if foretold > 0 and spread > 0 else 1.0
 
     def _judged(self, name: str, plan: Plan, best: dict[float, Plan]) -> float:
-        error = self.attempts.error_of(self.fitted(plan))
+        error, _ = self.attempts.judged(self.fitted(plan))
         self.attempts.note(f"planned with {name}", error, kept=error < min(best, default=float("inf")))
         best[error] = plan
         return error

@@ -75,7 +75,7 @@ def compress(
     budget is spent where the outputs lose least by it, every stand-in is fitted in the metric of what its
     layer sees and of what its outputs are worth, then all layers again in the order in which they run; what
     does not bring the outputs nearer to the original's, on an eighth of the inputs that is held back, is
-    undone. The model itself is not changed.
+    undone. By the same inputs the last layer is scaled and its bias moved. The model itself is not changed.
 
     The settings, a budget first of all, are those of `compression`, which tells the plan and what was tried.
 

@@ -1,0 +1,139 @@
+"""The last layer of a student, scaled and moved: its outputs vary and lie as the original's do.
+
+Errors of many layers make all outputs larger or smaller, and move each of them. Where a dense layer gives the
+network's output, ẑ → a ẑ + c costs nothing: a goes into its weight, c into its bias. Both are found on inputs
+that no layer was fitted to, and judged for each sample by what the others say.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.layers.dense import DenseMap, dense_map, the_dense_map
+
+from .inputs import Batch, OutputOf, output_that_matters
+from .rows import output_rows
+from .running import run, watching
+
+_FEWEST = 8  # samples
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """What a layer's output is multiplied by, and what is then added to it."""
+
+    path: str
+    factor: float
+    constant: Tensor  # (out,), float64
+
+    @torch.no_grad()
+    def applied(self, student: nn.Module) -> nn.Module:
+        """A copy whose layer does it."""
+        made = copy.deepcopy(student)
+        layer = the_dense_map(made.get_submodule(self.path))
+        assert layer.bias is not None
+        layer.weight.mul_(self.factor)
+        layer.bias.copy_(self.factor * layer.bias.double() + self.constant.to(layer.bias.device))
+        return made
+
+
+def last_layer(model: nn.Module, batch: Batch, output_of: OutputOf | None) -> str | None:
+    """The dense layer with a bias whose output is the network's, and whose weight is nobody else's."""
+    layers = {path: layer for path, module in model.named_modules() if (layer := _own_dense_map(module))}
+    given: dict[int, str] = {}
+    kept: list[Tensor] = []  # so that no other tensor gets the identity of one that is gone
+
+    def note(path: str, _: DenseMap, __: Tensor, y: Tensor) -> None:
+        given[id(y)] = path
+        kept.append(y)
+
+    def taken(returned: Any) -> Tensor:
+        kept.append(output_that_matters(returned, output_of))
+        return kept[-1]
+
+    with torch.no_grad(), watching(layers, note):
+        run(model, batch, taken)
+    path = given.get(id(kept[-1]))
+    if path is None or list(given.values()).count(path) > 1:
+        return None
+    own = {id(parameter) for parameter in layers[path].module.parameters()}
+    holders = [name for name, value in model.named_parameters(remove_duplicate=False) if id(value) in own]
+    return path if len(holders) == len(own) else None
+
+
+def _own_dense_map(module: nn.Module) -> DenseMap | None:
+    """A module as a dense map with a weight and a bias of its own, which can be written to."""
+    layer = dense_map(module) if {"weight", "bias"} <= module._parameters.keys() else None
+    return None if layer is None or layer.bias is None else layer
+
+
+def find_level(
+    path: str, layer: DenseMap, batches: list[Batch], wanted: list[Tensor], made: list[Tensor]
+) -> tuple[Level, float] | None:
+    """The level that brings outputs nearest to those wanted, and ‖z − a ẑ − c‖² of all samples.
+
+    The error is what is lost where a and c of each sample are those of all other samples. None where they are
+    too few to tell.
+    """
+    sums = _Sums.of(layer, batches, wanted, made)
+    if len(sums.count) < _FEWEST:
+        return None
+    total = sums.total()
+    factor, constant = total.best()
+    lost = float(sums.lost(*total.less(sums).best()).sum())
+    return Level(path, float(factor), constant), lost
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sums:
+    """Of outputs z of the original and y of a student, by sample: all that ‖z − a y − c‖² depends on."""
+
+    count: Tensor  # (samples,)
+    z: Tensor  # (samples, out)
+    y: Tensor
+    zz: Tensor  # (samples,)
+    zy: Tensor
+    yy: Tensor
+
+    @classmethod
+    def of(cls, layer: DenseMap, batches: list[Batch], wanted: list[Tensor], made: list[Tensor]) -> _Sums:
+        """Of all batches; outputs of tokens that only fill up a batch are 0, and are not counted."""
+        parts = []
+        for batch, theirs, ours in zip(batches, wanted, made, strict=True):
+            z, y = (output_rows(layer, output, None).cpu() for output in (theirs, ours))
+            real = torch.ones(z.shape[:2]) if batch.mask is None else batch.mask.cpu()
+            count = real.sum(1) if real.shape == z.shape[:2] else torch.full((len(z),), z.shape[1])
+            products = [(one * other).sum((1, 2)) for one, other in ((z, z), (z, y), (y, y))]
+            parts.append((count.double(), z.sum(1), y.sum(1), *products))
+        return cls(*map(torch.cat, zip(*parts, strict=True)))
+
+    def total(self) -> _Sums:
+        """Of all samples together."""
+        return _Sums(*(values.sum(0) for values in self._values))
+
+    def less(self, own: _Sums) -> _Sums:
+        """Without what each sample has itself."""
+        return _Sums(*(whole - part for whole, part in zip(self._values, own._values, strict=True)))
+
+    def best(self) -> tuple[Tensor, Tensor]:
+        """The a and c that lose least; a is 1 where outputs do not vary together."""
+        count = self.count.clamp(min=1)
+        shared = self.zy - (self.z * self.y).sum(-1) / count
+        spread = self.yy - self.y.square().sum(-1) / count
+        factor = torch.where((shared > 0) & (spread > 0), shared / spread, torch.ones_like(shared))
+        return factor, (self.z - factor[..., None] * self.y) / count[..., None]
+
+    def lost(self, factor: Tensor, constant: Tensor) -> Tensor:
+        """‖z − a y − c‖² of each sample."""
+        pure = self.zz - 2 * factor * self.zy + factor**2 * self.yy
+        moved = (constant * (self.count[:, None] * constant - 2 * (self.z - factor[:, None] * self.y))).sum(1)
+        return pure + moved
+
+    @property
+    def _values(self) -> tuple[Tensor, ...]:
+        return self.count, self.z, self.y, self.zz, self.zy, self.yy

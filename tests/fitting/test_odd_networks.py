@@ -297,6 +297,8 @@ def test_a_calibration_of_another_network_is_refused() -> None:
     known = us.calibrate(mlp(), inputs())
     with pytest.raises(ValueError, match="knows no layer '6': calibrate again"):
         us.plan(mlp(), "low_rank", ratio=0.5, include=["*"], calibration=known)
+    with pytest.raises(ValueError, match="knows '0', which HeadFirst lacks: calibrate again"):
+        us.compress(HeadFirst(), ratio=0.5, data=inputs(), calibration=known)
     wider = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 32), nn.ReLU(), nn.Linear(32, 32))
     with pytest.raises(ValueError, match="is of another '2'"):
         us.plan(wider, "low_rank", ratio=0.9, include=["2"], calibration=known)

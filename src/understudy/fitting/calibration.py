@@ -123,6 +123,14 @@ class Calibration(Shown):
             yielding=("note",),
         )
 
+    def check_fits(self, model: nn.Module) -> None:
+        """A ValueError where a network lacks a layer that was calibrated."""
+        held = {path for path, _ in model.named_modules()}
+        for path in self.paths:
+            if path not in held:
+                known = f"the calibration of {self.model} knows {path!r}, which {type(model).__name__} lacks"
+                raise ValueError(f"{known}: calibrate again")
+
     def metrics(self, path: str, *, is_centred: bool = True) -> tuple[Metric, ...] | None:
         """How much an error of a layer's weight matters, group by group; None for one that never ran.
 

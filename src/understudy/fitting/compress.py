@@ -142,6 +142,7 @@ def compression(
         seed=seed,
         watch=watch,
     )
+    known.check_fits(original)
     survey = survey_of(closed, batches[0], include, exclude)
     request = Request.of(
         transform,

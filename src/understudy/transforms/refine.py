@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -71,25 +70,20 @@ def refine_(
     much is done.
     """
     effort = _EFFORT.get()
-    dtype, device = torch.float64, target.device
     formed = Formed(transform, form)
-    values = {name: value.detach().to(dtype) for name, value in formed.named_parameters()}
-    buffers = dict(formed.named_buffers())
-    target = target.to(dtype)
+    values = {name: value.detach().double() for name, value in formed.named_parameters()}
+    target = target.double()
+    exact, rough = (_weighing(metric, target.to(dtype)) for dtype in (torch.float64, torch.float32))
 
-    def made(changed: dict[str, Tensor]) -> Tensor:
-        matrix: Tensor = functional_call(formed, {**buffers, **values, **changed}, ())
+    def made(changed: dict[str, Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
+        held = {**dict(formed.named_buffers()), **values}
+        cast = {name: held[name].to(dtype) if held[name].is_floating_point() else held[name] for name in held}
+        matrix: Tensor = functional_call(formed, {**cast, **changed}, ())
         return matrix
-
-    def weighted(error: Tensor) -> Tensor:
-        if metric is None:
-            return error
-        inner = error @ metric.covariance.to(device)
-        return inner if metric.gradient is None else metric.gradient.to(device) @ inner
 
     def loss(formed_matrix: Tensor) -> float:
         error = formed_matrix - target
-        return float((weighted(error) * error).sum())
+        return float((exact(error) * error).sum())
 
     out_features, in_features = target.shape
     visits = effort.sweeps * max(1, len(values)) * out_features * in_features * (in_features + out_features)
@@ -98,7 +92,7 @@ def refine_(
     for _ in range(effort.sweeps):
         before = best
         for name in values:
-            found = _best_value(values[name], partial(_formed_with, made, name), weighted, target, steps)
+            found = values[name] + _change(name, values[name], made, target, exact, rough, steps)
             now = loss(made({name: found}))
             if now < best:
                 values[name], best = found, now
@@ -108,35 +102,50 @@ def refine_(
         parameter.copy_(values[name])
 
 
-def _formed_with(made: Callable[[dict[str, Tensor]], Tensor], name: str, value: Tensor) -> Tensor:
-    return made({name: value})
+def _weighing(metric: Metric | None, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """E → G E Σ up to a factor: both are scaled, so that single precision holds them."""
+    if metric is None:
+        return lambda error: error
+    sigma = (metric.covariance / metric.covariance.diagonal().mean()).to(like)
+    if metric.gradient is None:
+        return lambda error: error @ sigma
+    gram = (metric.gradient / metric.gradient.diagonal().mean()).to(like)
+    return lambda error: gram @ (error @ sigma)
 
 
-def _best_value(
+def _change(
+    name: str,
     start: Tensor,
-    form: Callable[[Tensor], Tensor],
-    weighted: Callable[[Tensor], Tensor],
+    made: Callable[..., Tensor],
     target: Tensor,
+    exact: Callable[[Tensor], Tensor],
+    rough: Callable[[Tensor], Tensor],
     steps: int,
 ) -> Tensor:
-    """The parameter that makes W nearest to the target, W being linear in it."""
+    """What brings W nearest to the target when it is added to a parameter, W being linear in it.
+
+    What is missing is told in double precision; the way there, which nobody goes to the end, in single.
+    """
+
+    def form(value: Tensor) -> Tensor:
+        return made({name: value}, value.dtype)
+
     with torch.enable_grad():
-        _, adjoint = vjp(form, start)[:2]
+        matrix, adjoint = vjp(form, start)[:2]
+        missing: Tensor = adjoint(exact(target - matrix))[0]
+        _, adjoint = vjp(form, start.float())[:2]
 
     def operator(value: Tensor) -> Tensor:
-        image: Tensor = adjoint(weighted(form(value)))[0]
+        image: Tensor = adjoint(rough(form(value)))[0]
         return image
 
-    return conjugate_gradients(start, operator, adjoint(weighted(target))[0], steps)
+    return conjugate_gradients(operator, missing.float(), steps).double()
 
 
-def conjugate_gradients(
-    start: Tensor, operator: Callable[[Tensor], Tensor], wanted: Tensor, steps: int
-) -> Tensor:
-    """Minimise ½ v·Av − v·w from `start`, A symmetric and not negative: no step raises it."""
-    x = start.clone()
-    residual = wanted - operator(x)
-    direction = residual.clone()
+def conjugate_gradients(operator: Callable[[Tensor], Tensor], wanted: Tensor, steps: int) -> Tensor:
+    """Minimise ½ v·Av − v·w from 0, A symmetric and not negative: no step raises it."""
+    x = torch.zeros_like(wanted)
+    residual, direction = wanted.clone(), wanted.clone()
     energy = first = float(residual.square().sum())
     for _ in range(steps):
         if energy <= _NEAR**2 * first or energy == 0:

@@ -53,12 +53,13 @@ TEXT: dict[str, Any] = {
     "intermediate_size": 128,
 }
 TEXT |= {"vocab_size": 100, "max_position_embeddings": 32}
+DENSE = {"num_classes": 10, "block_config": (3, 3, 3, 3)}
 SWIN = {"num_classes": 10, "embed_dim": 32, "depths": (2, 2), "num_heads": (2, 4)}
 
 CASES = [
     Case("timm:resnet18", IMAGE, 0.1, "shuffle", 0.2, "unfolded"),
     Case("timm:mobilenetv3_small_050", IMAGE, 0.5, "tensor_train", 0.5),
-    Case("timm:densenet121", (3, 32, 32), 0.4, "shuffle", 0.2),
+    Case("timm:densenet121", (3, 32, 32), 0.4, "shuffle", 0.2, options=DENSE),
     Case("timm:convnext_atto", IMAGE, 0.4, "tucker", 0.4),
     Case(
         "timm:vit_tiny_patch16_224",

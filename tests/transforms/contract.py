@@ -105,13 +105,13 @@ def vectors(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> T
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def assert_near(actual: Tensor, expected: Tensor, relative: float = 1e-9) -> None:
+def assert_near(actual: Tensor, expected: Tensor, relative: float = 1e-9, what: str = "it") -> None:
     """The two agree to a share of their norm."""
-    assert actual.shape == expected.shape, f"{tuple(actual.shape)} is not {tuple(expected.shape)}"
+    assert actual.shape == expected.shape, f"{what}: {tuple(actual.shape)} is not {tuple(expected.shape)}"
     got, wanted = actual.detach().double(), expected.detach().double()
     error, norm = float((got - wanted).norm()), float(wanted.norm())
     assert error <= relative * norm, (
-        f"relative error {error / norm if norm else error:.2e} is above {relative:.0e}"
+        f"{what}: relative error {error / norm if norm else error:.2e} is above {relative:.0e}"
     )
 
 
@@ -656,13 +656,30 @@ class VectorsAndPixels(nn.Module):
         return self.linear(x), self.conv(x[:, :, None, None].expand(-1, -1, 2, 3))
 
 
+class Each(nn.Module):
+    """What several modules make of one input, one after the other."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(modules)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(output for module in self.each for output in module(x))
+
+
 def check_onnx_runtime_agrees_for_any_batch(case: Case) -> None:
-    layers = VectorsAndPixels(case.build()).eval()
-    x = vectors(5, case.in_features, dtype=torch.float32)
+    onnx_runtime_agrees(case)
+
+
+def onnx_runtime_agrees(*cases: Case) -> None:
+    """One file of several transforms of one shape; a transform that it changes is named."""
+    layers = Each(*(VectorsAndPixels(case.build()) for case in cases)).eval()
+    x = vectors(5, cases[0].in_features, dtype=torch.float32)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "transform.onnx"
-        write(capture(layers, x), file, "onnx", case.transform.name)
+        write(capture(layers, x), file, "onnx", cases[0].transform.name)
         run = opened(file, "onnx")
         for count in (1, 5):
-            for got, wanted in zip(run(x[:count]), layers(x[:count]), strict=True):
-                assert_near(got, wanted, 1e-5)
+            pairs = zip(run(x[:count]), layers(x[:count]), strict=True)
+            for place, (got, wanted) in enumerate(pairs):
+                assert_near(got, wanted, 1e-5, f"{cases[place // 2]} in ONNX Runtime")

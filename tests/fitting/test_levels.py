@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,6 +144,7 @@ def tied() -> nn.Module:
         (nn.Sequential(nn.Linear(6, 4)), "0"),
         (returning(lambda self, x: {"logits": Bent.forward(self, x), "x": x}), "head"),
         (returning(lambda self, x: Bent.forward(self, x).softmax(-1)), None),  # a sum of 1 is not a layer's
+        (returning(lambda self, x: Bent.forward(self, x).mul_(2)), None),  # what it gave is written over
         (returning(lambda self, x: self.head(self.head(x @ x.new_ones(6, 8)) @ x.new_ones(4, 8))), None),
         (tied(), None),
         (nn.Linear(6, 4, bias=False), None),
@@ -161,6 +163,16 @@ def test_the_last_layer_is_the_one_whose_output_is_the_networks(model: nn.Module
             )
             is None
         )
+
+
+def test_a_levelled_student_is_saved_loaded_and_merged_as_it_is(tmp_path: Path) -> None:
+    model, inputs = small().eval(), images(128)
+    student = us.compress(model, ratio=0.4, data=inputs, quick=True)
+    us.save(student, tmp_path / "student.safetensors")
+    loaded = us.load(tmp_path / "student.safetensors", small())
+    with torch.no_grad():
+        assert torch.equal(loaded.eval()(inputs), student(inputs))
+        torch.testing.assert_close(us.merge(student)(inputs), student(inputs))
 
 
 def test_a_student_whose_last_layer_is_a_stand_in_is_left_as_it_is() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from understudy.layers.dense import DenseMap, dense_map, the_dense_map
 
-from .inputs import Batch, OutputOf, output_that_matters
+from .inputs import Batch, OutputOf, first_sample, output_that_matters
 from .rows import output_rows
 from .running import run, watching
 
@@ -45,11 +45,11 @@ class Level:
 def last_layer(model: nn.Module, batch: Batch, output_of: OutputOf | None) -> str | None:
     """The dense layer with a bias whose output is the network's, and whose weight is nobody else's."""
     layers = {path: layer for path, module in model.named_modules() if (layer := _own_dense_map(module))}
-    given: dict[int, str] = {}
+    given: dict[int, tuple[str, Tensor]] = {}
     kept: list[Tensor] = []  # so that no other tensor gets the identity of one that is gone
 
     def note(path: str, _: DenseMap, __: Tensor, y: Tensor) -> None:
-        given[id(y)] = path
+        given[id(y)] = path, y.clone()
         kept.append(y)
 
     def taken(returned: Any) -> Tensor:
@@ -57,9 +57,10 @@ def last_layer(model: nn.Module, batch: Batch, output_of: OutputOf | None) -> st
         return kept[-1]
 
     with torch.no_grad(), watching(layers, note):
-        run(model, batch, taken)
-    path = given.get(id(kept[-1]))
-    if path is None or list(given.values()).count(path) > 1:
+        run(model, first_sample(batch), taken)
+    path, before = given.get(id(kept[-1]), (None, kept[-1]))
+    is_written_over = not torch.equal(before, kept[-1])
+    if path is None or is_written_over or [other for other, _ in given.values()].count(path) > 1:
         return None
     own = {id(parameter) for parameter in layers[path].module.parameters()}
     holders = [name for name, value in model.named_parameters(remove_duplicate=False) if id(value) in own]

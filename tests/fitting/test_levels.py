@@ -58,7 +58,7 @@ def test_what_was_scaled_and_moved_is_taken_back(
     attempts.consider("bent", student)
     assert snapshot(student) == before
     assert attempts.error < 1e-8
-    assert attempts.error_of(attempts.best) < 1e-8
+    assert attempts.error_of(attempts.levelled) < 1e-8
 
 
 @pytest.mark.parametrize("kind", ["convolution", "padded tokens"])
@@ -78,7 +78,29 @@ def test_pixels_are_levelled_by_channel_and_tokens_that_fill_up_do_not_count(kin
     attempts = Attempts(layer, [Batch(inputs, 8)], None)
     attempts.consider("bent", student)
     assert attempts.error < 1e-8
-    assert attempts.error_of(attempts.best) < 1e-8
+    assert attempts.error_of(attempts.levelled) < 1e-8
+
+
+def test_a_mask_that_the_outputs_do_not_follow_says_nothing_of_them() -> None:
+    class Across(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Conv1d(5, 4, 1)
+
+        def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+            assert attention_mask.shape == x.shape[:2]
+            out: Tensor = self.head(x.mT)
+            return out
+
+    model = Across().eval()
+    student = copy.deepcopy(model)
+    with torch.no_grad():
+        student.head.weight.mul_(1.5)
+    x = torch.randn(8, 10, 5, generator=torch.Generator().manual_seed(5))
+    inputs = {"x": x, "attention_mask": torch.arange(10) < torch.arange(2, 10)[:, None]}
+    attempts = Attempts(model, [Batch(inputs, 8)], None)
+    attempts.consider("bent", student)
+    assert attempts.error_of(attempts.levelled) < 1e-8
 
 
 class Masked(nn.Module):
@@ -105,6 +127,103 @@ def erring(by: float, **bent: float) -> Bent:
 def test_few_samples_say_nothing_of_all(count: int) -> None:
     attempts, student = Attempts(Bent().eval(), batches((count, 6)), None), erring(1.0)
     assert attempts.judged(student) == (attempts.error_of(student), None)
+
+
+def test_what_comes_after_begins_without_the_level_and_is_judged_as_the_others() -> None:
+    attempts = Attempts(Bent().eval(), batches((8, 6)), None)
+    student = erring(0.5, factor=1.5)
+    attempts.consider("first", student)
+    assert attempts.levelled is not attempts.best is student
+    attempts.consider("the same", copy.deepcopy(attempts.best))
+    assert [step.kept for step in attempts.steps] == [True, False]
+    assert attempts.steps[0].error == attempts.steps[1].error
+
+
+class Taken(nn.Module):
+    """The first of two."""
+
+    def forward(self, both: Any) -> Tensor:
+        first: Tensor = both[0]
+        return first
+
+
+class Weak(nn.Linear):
+    """Takes a hundredth of its bias."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, 0.01 * self.bias)
+
+
+class Pair(nn.Linear):
+    """Gives its bias beside its product, for others to add."""
+
+    def forward(self, x: Tensor) -> Any:
+        return nn.functional.linear(x, self.weight), self.bias
+
+
+class OneBias(nn.Module):
+    """A look-alike with one number for all outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 8)), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T + self.bias
+
+
+def with_head(head: nn.Module) -> nn.Module:
+    model = Bent()
+    model.head = head  # type: ignore[assignment]
+    return model.eval()
+
+
+def hooked() -> nn.Module:
+    model = Bent()
+    model.head.register_forward_hook(lambda _, __, y: 10 * y)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        with_head(Weak(8, 4)),
+        with_head(nn.Sequential(Pair(8, 8), Taken(), nn.Linear(8, 4, bias=False))),
+        with_head(OneBias()),
+        hooked(),
+    ],
+    ids=["a forward of its own", "a tuple", "one bias", "a hook"],
+)
+def test_a_layer_that_does_something_else_is_left_as_it_is(model: nn.Module) -> None:
+    (batch,) = batches((12, 6))
+    assert last_layer(model, batch, None) is None
+
+
+def test_a_level_that_does_not_do_what_it_should_is_not_taken() -> None:
+    """The head that one sample meets is not the one that many do."""
+
+    class Choosing(Bent):
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = nn.Linear(8, 4)
+            nn.init.zeros_(self.other.weight)
+
+        def forward(self, x: Tensor) -> Any:
+            x = self.body(x).relu()
+            return self.head(x) if len(x) == 1 else self.other(x) + x[:, :4]
+
+    model = Choosing().eval()
+    student = copy.deepcopy(model)
+    with torch.no_grad():
+        student.body.weight.mul_(3)
+    (batch,) = batches((12, 6))
+    assert last_layer(model, batch, None) == "head"
+    attempts = Attempts(model, [batch], None)
+    assert attempts.judged(student)[1] is not None
+    attempts.consider("larger", student)
+    assert attempts.judged(student)[1] is None
+    assert attempts.levelled is student
+    assert attempts.error == attempts.error_of(student)
 
 
 def test_a_level_that_the_samples_only_seem_to_show_is_not_taken() -> None:

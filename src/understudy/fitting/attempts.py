@@ -41,22 +41,34 @@ class Attempts:
         self.size = sum(batch.size for batch in batches)
         self.spread = _spread(self.wanted) / self.size  # ‖z − z̄‖² of a sample; 0 where all outputs are
         self._best: nn.Module | None = None
+        self._level: Level | None = None
         self.error = float("inf")
         self.steps: list[Step] = []
 
     @property
     def best(self) -> nn.Module:
-        """The nearest of those that were considered."""
+        """The nearest of those that were considered, as it was considered."""
         assert self._best is not None
         return self._best
+
+    @property
+    def levelled(self) -> nn.Module:
+        """The same with its last layer levelled, where that helps."""
+        return self.best if self._level is None else self._level.applied(self.best)
 
     def consider(self, name: str, student: nn.Module) -> None:
         """Keep a student, its last layer levelled where that helps, if it is nearer than all before it."""
         error, level = self.judged(student)
+        if level is not None and error < self.error and not self._helps(level, student):
+            self.last = None  # it does something else than it seems to, or not in this precision
+            error, level = self.judged(student)
         kept = self._best is None or error < self.error
         self.note(name, error, kept=kept)
         if kept:
-            self._best, self.error = student if level is None else level.applied(student), error
+            self._best, self._level, self.error = student, level, error
+
+    def _helps(self, level: Level, student: nn.Module) -> bool:
+        return self.error_of(level.applied(student)) < self.error_of(student)
 
     def note(self, name: str, error: float, *, kept: bool) -> None:
         """Remember what was tried."""
@@ -70,12 +82,11 @@ class Attempts:
         """The same, with the level of its last layer that makes it less, if there is one."""
         made = [self._outputs(student, batch) for batch in self.batches]
         error = self._error(self._lost(made))
-        layer = None if self.last is None else dense_map(student.get_submodule(self.last))
-        if self.last is not None and layer is not None:
-            found = find_level(self.last, layer, self.batches, self.wanted, made)
-            if found is not None and self._error(found[1]) < error:
-                return self._error(found[1]), found[0]
-        return error, None
+        if self.last is None or (layer := dense_map(student.get_submodule(self.last))) is None:
+            return error, None
+        found = find_level(self.last, layer, self.batches, self.wanted, made)
+        levelled = float("inf") if found is None else self._error(found[1])
+        return (levelled, found[0]) if found is not None and levelled < error else (error, None)
 
     def _lost(self, made: list[Tensor]) -> float:
         pairs = zip(made, self.wanted, strict=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from understudy._util.full_precision import full_precision
 from understudy._util.guard import the_network
 from understudy._util.quantities import parse_count
 from understudy.counting.operations import UnknownOperationError
@@ -22,7 +23,6 @@ from understudy.planning.sites import Include, Sites, sites
 from .calibration import Calibration, SiteMoments
 from .inputs import Batch, DataError, OutputOf, first_sample, read_batches
 from .moments import Moments
-from .precision import full_precision
 from .probing import times_foretold
 from .rows import input_rows, output_rows, position_count, sample_positions
 from .running import Watch, pass_through, run, watching

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from understudy._util.full_precision import full_precision
 from understudy._util.guard import the_network
 from understudy._util.modules import take_modes_
 from understudy.layers import check_plain
@@ -31,7 +32,6 @@ from .calibrate import SAMPLES, calibrate, survey_of
 from .calibration import Calibration
 from .inputs import Batch, DataError, OutputOf, first_sample, held_back, joined, read_batches
 from .lockstep import ApartError
-from .precision import full_precision
 from .running import Watch, pass_through
 from .sequential import Refit
 from .shifts import NORMS, find_shifts
@@ -75,7 +75,8 @@ def compress(
     budget is spent where the outputs lose least by it, every stand-in is fitted in the metric of what its
     layer sees and of what its outputs are worth, then all layers again in the order in which they run; what
     does not bring the outputs nearer to the original's, on an eighth of the inputs that is held back, is
-    undone. By the same inputs the last layer is scaled and its bias moved. The model itself is not changed.
+    undone. By the same inputs the last layer, excluded or not, is scaled and its bias moved. The model itself
+    is not changed.
 
     The settings, a budget first of all, are those of `compression`, which tells the plan and what was tried.
 
@@ -177,7 +178,7 @@ def compression(
         attempts.consider("fitted to the weights alone", plain)
     attempts.consider("fitted to the data", fit(plan, plain))
     if quick or decided_on is fitted_on:  # one sample cannot be fitted and decide
-        return Compression(_as_before(attempts.best, model), plan, known, tuple(attempts.steps))
+        return Compression(_as_before(attempts.levelled, model), plan, known, tuple(attempts.steps))
     watch("fitting layer after layer", 2, 3)
     refit = Refit(original, joined(_within_memory(fitted_on, original)), shifts, known, seed)
     paths = [layer.path for layer in plan if layer.path in known.layers]
@@ -194,7 +195,7 @@ def compression(
     again = _renormalised(attempts.best, fitted_on)
     if again is not None:
         attempts.consider("batch norms estimated again", again)
-    return Compression(_as_before(attempts.best, model), plan, known, tuple(attempts.steps))
+    return Compression(_as_before(attempts.levelled, model), plan, known, tuple(attempts.steps))
 
 
 def _as_before(student: nn.Module, model: nn.Module) -> nn.Module:

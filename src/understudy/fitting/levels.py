@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from understudy.layers.alike import computes_as
 from understudy.layers.dense import DenseMap, dense_map, the_dense_map
 
-from .inputs import Batch, OutputOf, first_sample, output_that_matters
+from .inputs import Batch, OutputOf, first_sample, of_real_tokens, output_that_matters
 from .rows import output_rows
 from .running import run, watching
 
@@ -45,12 +46,13 @@ class Level:
 def last_layer(model: nn.Module, batch: Batch, output_of: OutputOf | None) -> str | None:
     """The dense layer with a bias whose output is the network's, and whose weight is nobody else's."""
     layers = {path: layer for path, module in model.named_modules() if (layer := _own_dense_map(module))}
-    given: dict[int, tuple[str, Tensor]] = {}
+    given: dict[int, tuple[str, int]] = {}  # which layer gave a tensor, and what version of it
     kept: list[Tensor] = []  # so that no other tensor gets the identity of one that is gone
 
-    def note(path: str, _: DenseMap, __: Tensor, y: Tensor) -> None:
-        given[id(y)] = path, y.clone()
-        kept.append(y)
+    def note(path: str, _: DenseMap, __: Tensor, y: Any) -> None:
+        if isinstance(y, Tensor):
+            given[id(y)] = path, y._version
+            kept.append(y)
 
     def taken(returned: Any) -> Tensor:
         kept.append(output_that_matters(returned, output_of))
@@ -58,8 +60,8 @@ def last_layer(model: nn.Module, batch: Batch, output_of: OutputOf | None) -> st
 
     with torch.no_grad(), watching(layers, note):
         run(model, first_sample(batch), taken)
-    path, before = given.get(id(kept[-1]), (None, kept[-1]))
-    is_written_over = not torch.equal(before, kept[-1])
+    path, version = given.get(id(kept[-1]), (None, 0))
+    is_written_over = version != kept[-1]._version
     if path is None or is_written_over or [other for other, _ in given.values()].count(path) > 1:
         return None
     own = {id(parameter) for parameter in layers[path].module.parameters()}
@@ -68,9 +70,13 @@ def last_layer(model: nn.Module, batch: Batch, output_of: OutputOf | None) -> st
 
 
 def _own_dense_map(module: nn.Module) -> DenseMap | None:
-    """A module as a dense map with a weight and a bias of its own, which can be written to."""
+    """A module as a dense map with a weight and a bias of its own, and nothing else that it does."""
     layer = dense_map(module) if {"weight", "bias"} <= module._parameters.keys() else None
-    return None if layer is None or layer.bias is None else layer
+    if layer is None or layer.bias is None or layer.bias.shape != (len(layer.weight),):
+        return None
+    has_hooks = bool(module._forward_hooks or module._forward_pre_hooks)
+    computes = layer.parent is None or type(module) is layer.parent or computes_as(module, layer.parent)
+    return layer if computes and not has_hooks else None
 
 
 def find_level(
@@ -86,7 +92,7 @@ def find_level(
         return None
     total = sums.total()
     factor, constant = total.best()
-    lost = float(sums.lost(*total.less(sums).best()).sum())
+    lost = max(0.0, float(sums.lost(*total.less(sums).best()).sum()))  # but for rounding
     return Level(path, float(factor), constant), lost
 
 
@@ -106,11 +112,10 @@ class _Sums:
         """Of all batches; outputs of tokens that only fill up a batch are 0, and are not counted."""
         parts = []
         for batch, theirs, ours in zip(batches, wanted, made, strict=True):
-            z, y = (output_rows(layer, output, None).cpu() for output in (theirs, ours))
-            real = torch.ones(z.shape[:2]) if batch.mask is None else batch.mask.cpu()
-            count = real.sum(1) if real.shape == z.shape[:2] else torch.full((len(z),), z.shape[1])
+            ones = of_real_tokens(torch.ones_like(theirs), batch.inputs)
+            z, y, real = (output_rows(layer, output, None).cpu() for output in (theirs, ours, ones))
             products = [(one * other).sum((1, 2)) for one, other in ((z, z), (z, y), (y, y))]
-            parts.append((count.double(), z.sum(1), y.sum(1), *products))
+            parts.append((real[..., 0].sum(1), z.sum(1), y.sum(1), *products))
         return cls(*map(torch.cat, zip(*parts, strict=True)))
 
     def total(self) -> _Sums:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
+from understudy._util.full_precision import full_precision
+
 from .metric import Metric
 
 _ENOUGH = 1e-3  # a sweep that gains a smaller share of the loss is the last
@@ -54,6 +56,7 @@ class Formed(nn.Module):
 
 
 @torch.no_grad()
+@full_precision()
 def refine_(
     transform: nn.Module,
     form: Callable[[], Tensor],
@@ -64,7 +67,7 @@ def refine_(
 
     Without a metric, ‖W − target‖².
 
-    With the others held, W = L(θ) is linear in a parameter θ, and the best one solves
+    With the others held, W = L(θ) is linear in a parameter θ, but for a constant, and the best one solves
     Lᵀ(G L(θ) Σ) = Lᵀ(G target Σ). L and its adjoint are those of forming the matrix, so every family has this
     fit, whoever wrote it; one that is not linear in a whole parameter keeps its plain fit. `making` says how
     much is done.
@@ -75,11 +78,17 @@ def refine_(
     target = target.double()
     exact, rough = (_weighing(metric, target.to(dtype)) for dtype in (torch.float64, torch.float32))
 
-    def made(changed: dict[str, Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
+    def former(dtype: torch.dtype, name: str = "") -> Callable[..., Tensor]:
+        """W as a function of the parameter of this name, the others held."""
         held = {**dict(formed.named_buffers()), **values}
-        cast = {name: held[name].to(dtype) if held[name].is_floating_point() else held[name] for name in held}
-        matrix: Tensor = functional_call(formed, {**cast, **changed}, ())
-        return matrix
+        cast = {key: value.to(dtype) if value.is_floating_point() else value for key, value in held.items()}
+
+        def made(*changed: Tensor) -> Tensor:
+            given = {**cast, **({name: changed[0]} if changed else {})}
+            matrix: Tensor = functional_call(formed, given, ())
+            return matrix
+
+        return made
 
     def loss(formed_matrix: Tensor) -> float:
         error = formed_matrix - target
@@ -88,12 +97,16 @@ def refine_(
     out_features, in_features = target.shape
     visits = effort.sweeps * max(1, len(values)) * out_features * in_features * (in_features + out_features)
     steps = effort.steps if metric is None else max(2, min(effort.steps, _WORK // visits))
-    best = loss(made({}))
+    best = loss(former(torch.float64)())
     for _ in range(effort.sweeps):
         before = best
         for name in values:
-            found = values[name] + _change(name, values[name], made, target, exact, rough, steps)
-            now = loss(made({name: found}))
+            precise, single = former(torch.float64, name), former(torch.float32, name)
+            with torch.enable_grad():
+                matrix, adjoint = vjp(precise, values[name])[:2]
+                missing = adjoint(exact(target - matrix))[0]
+            found = values[name] + _change(single, values[name], missing, rough, steps)
+            now = loss(precise(found))
             if now < best:
                 values[name], best = found, now
         if before - best <= _ENOUGH * before:
@@ -114,32 +127,29 @@ def _weighing(metric: Metric | None, like: Tensor) -> Callable[[Tensor], Tensor]
 
 
 def _change(
-    name: str,
+    form: Callable[[Tensor], Tensor],
     start: Tensor,
-    made: Callable[..., Tensor],
-    target: Tensor,
-    exact: Callable[[Tensor], Tensor],
-    rough: Callable[[Tensor], Tensor],
+    missing: Tensor,
+    weigh: Callable[[Tensor], Tensor],
     steps: int,
 ) -> Tensor:
-    """What brings W nearest to the target when it is added to a parameter, W being linear in it.
+    """What is to be added to a parameter, W = L(θ) + constant: L and its adjoint in single precision.
 
-    What is missing is told in double precision; the way there, which nobody goes to the end, in single.
+    What is `missing`, Lᵀ(G (target − W) Σ), was told in double precision; the way there nobody goes to its
+    end. It is gone at the size of the parameter: the way to what is twice as large is the same.
     """
-
-    def form(value: Tensor) -> Tensor:
-        return made({name: value}, value.dtype)
-
+    size = missing.abs().max() / (start.abs().max() or 1.0)
+    if not (size > 0 and size.isfinite()):
+        return torch.zeros_like(missing)
+    wanted = (missing / size).float()
     with torch.enable_grad():
-        matrix, adjoint = vjp(form, start)[:2]
-        missing: Tensor = adjoint(exact(target - matrix))[0]
-        _, adjoint = vjp(form, start.float())[:2]
+        constant, adjoint = vjp(form, torch.zeros_like(wanted))[:2]
 
     def operator(value: Tensor) -> Tensor:
-        image: Tensor = adjoint(rough(form(value)))[0]
+        image: Tensor = adjoint(weigh(form(value) - constant))[0]
         return image
 
-    return conjugate_gradients(operator, missing.float(), steps).double()
+    return conjugate_gradients(operator, wanted, steps).double() * size
 
 
 def conjugate_gradients(operator: Callable[[Tensor], Tensor], wanted: Tensor, steps: int) -> Tensor:

@@ -29,7 +29,6 @@ class Bent(nn.Module):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             self.body, self.head = nn.Linear(6, 8), nn.Linear(8, 4)
-        self.factor, self.constant = factor, constant
         with torch.no_grad():
             assert self.head.bias is not None
             self.head.weight.mul_(factor)
@@ -178,6 +177,13 @@ def with_head(head: nn.Module) -> nn.Module:
     return model.eval()
 
 
+def replaced() -> nn.Module:
+    """The head of this one network computes otherwise than its class."""
+    model = Bent()
+    model.head.forward = lambda input: 3 * nn.functional.linear(input, model.head.weight)  # type: ignore[method-assign]
+    return model.eval()
+
+
 def hooked() -> nn.Module:
     model = Bent()
     model.head.register_forward_hook(lambda _, __, y: 10 * y)
@@ -191,8 +197,10 @@ def hooked() -> nn.Module:
         with_head(nn.Sequential(Pair(8, 8), Taken(), nn.Linear(8, 4, bias=False))),
         with_head(OneBias()),
         hooked(),
+        replaced(),
+        with_head(nn.utils.parametrizations.weight_norm(nn.Linear(8, 4))),
     ],
-    ids=["a forward of its own", "a tuple", "one bias", "a hook"],
+    ids=["a forward of its own", "a tuple", "one bias", "a hook", "a forward of one", "a computed weight"],
 )
 def test_a_layer_that_does_something_else_is_left_as_it_is(model: nn.Module) -> None:
     (batch,) = batches((12, 6))

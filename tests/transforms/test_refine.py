@@ -51,7 +51,7 @@ def test_a_fit_takes_no_rounding_from_its_caller(name: str) -> None:
 
 
 def test_a_part_that_a_parameter_does_not_change_does_not_lead_it_astray() -> None:
-    """U V + S: with S held, W is linear in U but for a constant. A refined fit gains more than a tenth."""
+    """U V + S: with S held, W is linear in U but for a constant. A refined fit gains more than a fifth."""
     kind = us.get_transform("low_rank_sparse")
     plain = kind(WIDTH, WIDTH, kind.knob_at(WIDTH, WIDTH, 0.4), seed=1, dtype=torch.float64)
     plain.project_(weight())

@@ -58,17 +58,14 @@ class Attempts:
 
     def consider(self, name: str, student: nn.Module) -> None:
         """Keep a student, its last layer levelled where that helps, if it is nearer than all before it."""
-        error, level = self.judged(student)
-        if level is not None and error < self.error and not self._helps(level, student):
+        as_it_is, error, level = self._judged(student)
+        if level is not None and error < self.error and self.error_of(level.applied(student)) >= as_it_is:
             self.last = None  # it does something else than it seems to, or not in this precision
-            error, level = self.judged(student)
+            error, level = as_it_is, None
         kept = self._best is None or error < self.error
         self.note(name, error, kept=kept)
         if kept:
             self._best, self._level, self.error = student, level, error
-
-    def _helps(self, level: Level, student: nn.Module) -> bool:
-        return self.error_of(level.applied(student)) < self.error_of(student)
 
     def note(self, name: str, error: float, *, kept: bool) -> None:
         """Remember what was tried."""
@@ -80,13 +77,18 @@ class Attempts:
 
     def judged(self, student: nn.Module) -> tuple[float, Level | None]:
         """The same, with the level of its last layer that makes it less, if there is one."""
+        return self._judged(student)[1:]
+
+    def _judged(self, student: nn.Module) -> tuple[float, float, Level | None]:
+        """The error of a student as it is, and as `judged` says."""
         made = [self._outputs(student, batch) for batch in self.batches]
         error = self._error(self._lost(made))
-        if self.last is None or (layer := dense_map(student.get_submodule(self.last))) is None:
-            return error, None
+        layer = None if self.last is None else dense_map(student.get_submodule(self.last))
+        if self.last is None or layer is None:
+            return error, error, None
         found = find_level(self.last, layer, self.batches, self.wanted, made)
-        levelled = float("inf") if found is None else self._error(found[1])
-        return (levelled, found[0]) if found is not None and levelled < error else (error, None)
+        levelled = error if found is None else self._error(found[1])
+        return (error, levelled, found[0]) if found is not None and levelled < error else (error, error, None)
 
     def _lost(self, made: list[Tensor]) -> float:
         pairs = zip(made, self.wanted, strict=True)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.layers.alike import computes_as
 from understudy.layers.dense import DenseMap, dense_map, the_dense_map
+from understudy.planning.obstacles import obstacle, weight_owners
 
 from .inputs import Batch, OutputOf, first_sample, of_real_tokens, output_that_matters
 from .rows import output_rows
@@ -44,8 +44,8 @@ class Level:
 
 
 def last_layer(model: nn.Module, batch: Batch, output_of: OutputOf | None) -> str | None:
-    """The dense layer with a bias whose output is the network's, and whose weight is nobody else's."""
-    layers = {path: layer for path, module in model.named_modules() if (layer := _own_dense_map(module))}
+    """The dense layer with a bias whose output is the network's, and which nothing else depends on."""
+    layers = {path: layer for path, module in model.named_modules() if (layer := dense_map(module))}
     given: dict[int, tuple[str, int]] = {}  # which layer gave a tensor, and what version of it
     kept: list[Tensor] = []  # so that no other tensor gets the identity of one that is gone
 
@@ -64,19 +64,15 @@ def last_layer(model: nn.Module, batch: Batch, output_of: OutputOf | None) -> st
     is_written_over = version != kept[-1]._version
     if path is None or is_written_over or [other for other, _ in given.values()].count(path) > 1:
         return None
-    own = {id(parameter) for parameter in layers[path].module.parameters()}
-    holders = [name for name, value in model.named_parameters(remove_duplicate=False) if id(value) in own]
-    return path if len(holders) == len(own) else None
+    return path if _can_be_written_to(path, layers[path], model) else None
 
 
-def _own_dense_map(module: nn.Module) -> DenseMap | None:
-    """A module as a dense map with a weight and a bias of its own, and nothing else that it does."""
-    layer = dense_map(module) if {"weight", "bias"} <= module._parameters.keys() else None
-    if layer is None or layer.bias is None or layer.bias.shape != (len(layer.weight),):
-        return None
-    has_hooks = bool(module._forward_hooks or module._forward_pre_hooks)
-    computes = layer.parent is None or type(module) is layer.parent or computes_as(module, layer.parent)
-    return layer if computes and not has_hooks else None
+def _can_be_written_to(path: str, layer: DenseMap, model: nn.Module) -> bool:
+    """Whether a change of a layer's weight and bias is that change of its output, and of nothing else."""
+    if obstacle(path, layer.module, weight_owners(model)) is not None:
+        return False
+    has_hooks = bool(layer.module._forward_hooks or layer.module._forward_pre_hooks)
+    return not has_hooks and layer.bias is not None and layer.bias.shape == (len(layer.weight),)
 
 
 def find_level(

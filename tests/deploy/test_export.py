@@ -99,6 +99,64 @@ def test_the_index_of_hashed_is_the_same_in_every_runtime(suffix: str, tmp_path:
     assert done.bytes <= limit(student)
 
 
+def three_way(name: str) -> tuple[nn.Module, nn.Module]:
+    """A network of wide 1×1 convolutions whose structure pays in a runtime, and a student of it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(96, 192, 1), nn.ReLU(), nn.Conv2d(192, 192, 1)).eval()
+    return model, us.substitute(model, us.plan(model, name, ratio=0.1, include=["*"])).eval()
+
+
+@pytest.mark.parametrize("name", ["tensor_train", "tucker"])
+def test_slices_of_channels_are_groups_of_convolutions_that_a_file_holds_once(
+    name: str, tmp_path: Path
+) -> None:
+    _, student = three_way(name)
+    done = us.export(student, tmp_path / "student.onnx", (1, 96, 4, 4))
+    assert done.bytes <= limit(student)
+    graph = imported("onnx").load(str(done.path)).graph
+    groups = [
+        attribute.i
+        for node in graph.node
+        if node.op_type == "Conv"
+        for attribute in node.attribute
+        if attribute.name == "group"
+    ]
+    assert sum(group > 1 for group in groups) >= 2  # of both layers
+    biases = [node.input[2] for node in graph.node if node.op_type == "Conv" and len(node.input) > 2]
+    assert len(biases) == 2  # those of the network, and none of zeros
+    used = {value for node in graph.node for value in node.input}
+    assert used >= {tensor.name for tensor in graph.initializer}
+
+
+def test_a_file_of_openvino_computes_no_shapes(tmp_path: Path) -> None:
+    _, student = three_way("tucker")
+    done = us.export(student, tmp_path / "student.xml", (1, 96, 4, 4))
+    assert done.error < 1e-4
+    text = done.path.read_text(encoding="utf-8")
+    assert "ShapeOf" not in text
+    assert "\n\t" not in text
+    assert done.bytes <= limit(student)
+
+
+@pytest.mark.parametrize("name", ["tensor_train", "tucker", "hashed"])
+def test_eight_bits_are_of_weights_also_where_a_graph_would_compute_them(name: str, tmp_path: Path) -> None:
+    x = torch.randn(8, 96, 4, 4, generator=torch.Generator().manual_seed(1))
+    model, _ = three_way(name)
+    student = us.substitute(model, us.plan(model, name, ratio=0.4, include=["*"])).eval()
+    single = us.export(student, tmp_path / "single.onnx", x)
+    eight = us.export(student, tmp_path / "eight.onnx", x, int8=[x])
+    onnx = imported("onnx")
+    weights = [
+        onnx.numpy_helper.to_array(tensor)
+        for tensor in onnx.load(str(eight.path)).graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8
+    ]
+    assert sum(weight.size for weight in weights) > sum(p.numel() for p in student.parameters()) / 2
+    assert max(abs(weight.astype(int)).max() for weight in weights) <= 64  # sums fit every processor
+    assert eight.bytes < single.bytes
+    assert eight.error < 0.1
+
+
 def test_half_precision_is_half_the_file_and_eight_bits_a_quarter(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 256), nn.ReLU(), nn.Linear(256, 10)).eval()
     single = us.export(model, tmp_path / "single.onnx", X, original=small())

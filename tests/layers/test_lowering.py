@@ -13,7 +13,9 @@ import understudy as us
 from understudy.layers import Conv, Execution, GroupedConv, InsideConv, Layer, Linear, SeparableConv
 from understudy.layers.dense import Shell, dense_map
 from understudy.layers.geometry import Geometry
-from understudy.layers.lowering import held_stages, lowered
+from understudy.layers.held import held_stages
+from understudy.layers.lowering import lowered
+from understudy.layers.plain import SharedConv
 from understudy.transforms import Transform, get_transform, known_transforms
 from understudy.transforms.low_rank import LowRank
 from understudy.transforms.two_factors import TwoFactors
@@ -101,6 +103,34 @@ def test_what_has_no_plain_form_is_formed_in_the_graph(name: str) -> None:
     layer = lowered(Conv(build(get_transform(name), 16 * 9), SQUARE))
     assert isinstance(layer, Conv)
     assert layer.execution.order == "formed"
+
+
+@pytest.mark.parametrize("area", [1, 9])
+def test_slices_of_images_are_the_groups_of_a_convolution_that_share_a_kernel(area: int) -> None:
+    geometry = Geometry.pointwise(2) if area == 1 else SQUARE
+    layer = Conv(get_transform("tensor_train")(64 * area, 64, 6), geometry, values(64).float()).eval()
+    layer.execution = Execution(order="N,M,O")
+    plain: Any = lowered(layer)
+    assert [type(part) for part in plain] == [SharedConv, nn.Conv2d, SharedConv]
+    assert all(part.groups > 1 for part in plain[::2])
+    assert plain[2].bias is not None
+    x = torch.randn(2, 64, 7, 6)
+    torch.testing.assert_close(plain(x), layer(x), rtol=1e-4, atol=1e-5)
+
+
+def test_fixed_modules_hold_what_follows_from_parameters_where_that_is_not_much_more() -> None:
+    for name, knob in (("tensor_train", 6), ("tucker", 6), ("low_rank", 6), ("hashed", 2000)):
+        for layer in (
+            Conv(get_transform(name)(64, 64, knob), Geometry.pointwise(2), torch.ones(64)),
+            Linear(get_transform(name)(64, 64, knob), torch.ones(64)),
+        ):
+            plain = lowered(layer.eval(), fixed=True)
+            x = torch.randn(2, 64, 5, 5) if isinstance(layer, Conv) else torch.randn(3, 64)
+            torch.testing.assert_close(plain(x), layer(x), rtol=1e-4, atol=1e-5)
+            assert not any(isinstance(module, Transform) for module in plain.modules()), name
+            assert len(entries(plain)) <= 4 * len(entries(layer))
+    few = Conv(get_transform("hashed")(64, 64, 1000), Geometry.pointwise(2))
+    assert isinstance(lowered(few, fixed=True), Conv)  # all 4,096 entries are more than four times as many
 
 
 def test_a_stage_that_is_a_product_of_parameters_is_held_by_none() -> None:

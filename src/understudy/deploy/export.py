@@ -145,7 +145,8 @@ def export(
     wanted = [outputs(network, batch) for batch in batches]
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / path.name
-        write(capture(network, given, half=dtype == "float16"), made, kind, type(network).__name__)
+        graph = capture(network, given, half=dtype == "float16", fixed=int8 is not None)
+        write(graph, made, kind, type(network).__name__)
         runner = _checked(opened(made, kind), kind, network)
         error = max(output_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True))
         if not error <= _ALLOWED[dtype]:

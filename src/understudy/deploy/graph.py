@@ -123,12 +123,14 @@ def ready(model: nn.Module) -> nn.Module:
     return copy.deepcopy(unwrapped(model)).cpu().float().eval()
 
 
-def capture(model: nn.Module, example: Example, *, half: bool = False) -> torch.export.ExportedProgram:
+def capture(
+    model: nn.Module, example: Example, *, half: bool = False, fixed: bool = False
+) -> torch.export.ExportedProgram:
     """The graph of a network's lowered copy, for any number of samples.
 
     Two samples stand for any number: one would be taken for a constant.
     """
-    network = lower(model).requires_grad_(False)
+    network = lower(model, fixed=fixed).requires_grad_(False)
     for module in network.modules():
         if isinstance(module, Transform):
             module.leave_to_the_graph_()

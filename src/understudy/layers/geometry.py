@@ -103,6 +103,13 @@ class Geometry:
             return run(x, weight, bias, self.stride, self.padding, self.dilation, groups)
         return run(self.pad(x), weight, bias, self.stride, 0, self.dilation, groups)
 
+    def convolve_slices(
+        self, x: Tensor, matrix: Tensor, groups: int = 1, bias: Tensor | None = None
+    ) -> Tensor:
+        """A grouped convolution whose groups have one kernel, given as a matrix rows × columns·taps."""
+        kernel = matrix.reshape(len(matrix), -1, *self.kernel)
+        return self.convolve(x, torch.cat([kernel] * groups) if groups > 1 else kernel, bias, groups)
+
     def step(self, weight: Tensor, bias: Tensor | None, groups: int = 1) -> Callable[[Tensor], Tensor]:
         """A convolution of this geometry, but for its input; the padding is of zeros."""
         run = _FUNCTIONS[self.dims - 1]

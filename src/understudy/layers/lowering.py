@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -24,31 +24,27 @@ from .conv import Conv
 from .execution import AUTO, Execution
 from .geometry import Geometry
 from .grouped import GroupedConv
+from .held import Held, fixed_stages, held_stages
 from .inside import InsideConv
 from .layer import Layer
 from .linear import Linear
-from .plain import BlockLinear, Following, Joined, Lowered, Middle, Reorder, Shifted, Slices
+from .plain import BlockLinear, Following, Joined, Lowered, Middle, Reorder, SharedConv, Shifted, Slices
 from .separable import SeparableConv
 
-# Mult-adds in the time that a value takes from one stage to the next, and from or to one that sees channels
-# in slices, around which a runtime cannot fuse, nor keep its own layout of images; measured in ONNX Runtime
-# and OpenVINO, on two cores.
-_MOVE, _MOVE_SLICES, _MOVE_SLICES_OF_IMAGES = 24, 600, 1200
-_CODE = 1 << 40  # above every number of entries; its multiples and squares are exact in float64
+# Mult-adds in the time that a value takes from one stage to the next, from or to the groups of a convolution,
+# and from or to a stage that sees channels in slices, around which a runtime cannot fuse, nor keep its own
+# layout of images; measured in ONNX Runtime and OpenVINO, on two cores.
+_MOVE, _MOVE_GROUPS, _MOVE_SLICES, _MOVE_SLICES_OF_IMAGES = 24, 48, 600, 1200
 
 
-class Held(NamedTuple):
-    """A stage whose weight is one parameter, its entries in some order."""
+def lowered(layer: Layer, *, fixed: bool = False) -> nn.Module:
+    """The layer as plain modules, as its execution says; "auto" weighs mult-adds and values moved.
 
-    stage: Stage
-    parameter: nn.Parameter | None  # None: the stage has no weight
-
-
-def lowered(layer: Layer) -> nn.Module:
-    """The layer as plain modules, as its execution says; "auto" weighs mult-adds and values moved."""
+    Where it is `fixed`, the modules hold weights that are made of its parameters, if those are not many.
+    """
     if isinstance(layer, SeparableConv):
         depthwise = copy.deepcopy(layer.depthwise)
-        pointwise = lowered(layer.pointwise)
+        pointwise = lowered(layer.pointwise, fixed=fixed)
         return Lowered(depthwise, *(pointwise if isinstance(pointwise, Lowered) else [pointwise]))
     if isinstance(layer, GroupedConv):
         return _grouped(layer)
@@ -56,6 +52,8 @@ def lowered(layer: Layer) -> nn.Module:
         return _inside(layer)
     order = _order_of(layer)
     held = held_stages(layer.transform, order.name) if order in _candidates(layer) else None
+    if fixed and (held is None or any(_is_sliced(item.stage) for item in held)):
+        held = fixed_stages(layer.transform, _fixed_orders(layer), grouped=isinstance(layer, Conv)) or held
     if held is None:
         return _as_layer(layer, order.name)
     if isinstance(layer, Conv):
@@ -105,8 +103,8 @@ def _order_of(layer: Layer) -> Order:
     transform, wanted = layer.transform, layer.execution.in_inference
     if wanted != AUTO:
         return transform.legal_order(wanted)
-    slices = _MOVE_SLICES_OF_IMAGES if isinstance(layer, Conv) else _MOVE_SLICES
-    return min(_candidates(layer), key=lambda order: order.per_vector + _moving(transform, order, slices))
+    images = isinstance(layer, Conv)
+    return min(_candidates(layer), key=lambda order: order.per_vector + _moving(transform, order, images))
 
 
 def _candidates(layer: Layer) -> Sequence[Order]:
@@ -117,17 +115,23 @@ def _candidates(layer: Layer) -> Sequence[Order]:
     return orders
 
 
-def _moving(transform: Transform, order: Order, slices: int) -> int:
-    """Mult-adds in the time of the values between the stages of an order, a vector; by slices, so many."""
+def _fixed_orders(layer: Layer) -> Sequence[Order]:
+    """The order that is set, or all that may be."""
+    wanted = layer.execution.in_inference
+    return [order for order in _candidates(layer) if wanted in (AUTO, order.name)]
+
+
+def _moving(transform: Transform, order: Order, images: bool) -> int:
+    """Mult-adds in the time of the values between the stages of an order, a vector or a pixel of images."""
     if order.name == FORMED:
         return 0
     width, work = transform.in_features, 0
-    was_sliced: bool | None = None
+    before: int | None = None
     with torch.no_grad():
         for stage in transform.stages(order.name):
-            sliced = isinstance(stage, Product) and not stage.plain
-            if was_sliced is not None:
-                work += width * (slices if sliced or was_sliced else _MOVE)
+            move = _move(stage, images)
+            if before is not None:
+                work += width * max(move, before)
             if isinstance(stage, Product):
                 width = width // stage.weight.shape[1] * stage.weight.shape[0]
             elif isinstance(stage, Blocks):
@@ -137,59 +141,21 @@ def _moving(transform: Transform, order: Order, slices: int) -> int:
                 work += 2 * width * _MOVE  # joined, and put in their places
             elif not isinstance(stage, Permute):
                 return 1 << MANY_BITS  # a stage of its own kind, such as a Fourier transform
-            was_sliced = sliced
+            before = move
     return work
 
 
-def held_stages(transform: Transform, order: str) -> list[Held] | None:
-    """The stages of an order with their parameters, or None where a weight is not just one parameter.
-
-    Every entry of every parameter is given a number of its own: what the stages make of them tells which
-    entry is where, and no sum or product of such numbers is one of them.
-    """
-    if order == FORMED or transform.legal_order(order).per_call:
-        return None
-    probe = copy.deepcopy(transform).to("cpu").double()
-    parameters = dict(transform.named_parameters())
-    starts: dict[str, int] = {}
-    start = _CODE
-    with torch.no_grad():
-        for name, parameter in probe.named_parameters():
-            starts[name] = start
-            codes = torch.arange(start, start + parameter.numel(), dtype=torch.float64)
-            parameter.copy_(codes.reshape(parameter.shape))
-            start += parameter.numel()
-        stages = probe.stages(order)
-        held: list[Held] = []
-        for stage in stages:
-            if isinstance(stage, Permute):
-                held.append(Held(stage, None))
-                continue
-            if not isinstance(stage, Product | Blocks | Follow):
-                return None
-            numbers = stage.weight.flatten()
-            source = _source(numbers, starts, parameters)
-            if source is None:
-                return None
-            parameter, places = source
-            values = parameter.detach().flatten()[places.to(parameter.device)].reshape(stage.weight.shape)
-            moved = nn.Parameter(values.contiguous(), parameter.requires_grad)
-            held.append(Held(stage._replace(weight=moved), moved))
-    used = sum(item.parameter.numel() for item in held if item.parameter is not None)
-    return held if used == sum(parameter.numel() for parameter in parameters.values()) else None
+def _move(stage: Stage, images: bool) -> int:
+    """Mult-adds in the time that a value takes to or from a stage."""
+    if not _is_sliced(stage):
+        return _MOVE
+    if images:
+        return _MOVE_GROUPS if stage.run else _MOVE_SLICES_OF_IMAGES
+    return _MOVE_SLICES
 
 
-def _source(
-    numbers: Tensor, starts: dict[str, int], parameters: dict[str, nn.Parameter]
-) -> tuple[nn.Parameter, Tensor] | None:
-    """The parameter that these are the numbers of, each once, and where each entry comes from."""
-    for name, start in starts.items():
-        places = numbers - start
-        if len(places) == parameters[name].numel():
-            wanted = torch.arange(len(places), dtype=torch.float64)
-            if torch.equal(places.sort().values, wanted):
-                return parameters[name], places.long()
-    return None
+def _is_sliced(stage: Stage) -> TypeGuard[Product]:
+    return isinstance(stage, Product) and not stage.plain
 
 
 def _convolutions(layer: Conv, held: list[Held]) -> nn.Module:
@@ -205,13 +171,15 @@ def _convolutions(layer: Conv, held: list[Held]) -> nn.Module:
             parts.append(Following(_conv(geometry, parameter, 1, None), stage.places, 1))
             continue
         assert isinstance(stage, Product | Blocks)
-        whole = isinstance(stage, Blocks) or (stage.left == stage.right == 1)
-        bias = layer.bias if last and whole else None
-        groups = len(stage.weight) if isinstance(stage, Blocks) else 1
-        conv = _conv(geometry, parameter, groups, bias)
-        if isinstance(stage, Blocks) or whole:
-            parts.append(conv)
+        bias = layer.bias if last else None
+        if isinstance(stage, Blocks):
+            parts.append(_conv(geometry, parameter, len(stage.weight), bias))
+        elif stage.plain:
+            parts.append(_conv(geometry, parameter, 1, bias))
+        elif stage.right == 1:
+            parts.append(SharedConv(geometry, parameter, stage.left, bias))
         else:
+            conv = _conv(geometry, parameter, 1, None)
             parts += [Slices(stage.left, stage.right), conv, Joined(stage.left, stage.right)]
         geometry = Geometry.pointwise(dims)
     return _together(layer, parts, dims)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from understudy.transforms.stages import Permute, by_blocks
 
 from .dense import Shell
+from .geometry import Geometry
 
 
 class Slices(nn.Module):
@@ -35,6 +36,28 @@ class Joined(Slices):
         """Nothing is moved in memory where channels come first."""
         channels = self.left * x.shape[1] * self.right
         return x.reshape(-1, channels, x.shape[2] // self.right, *x.shape[3:])
+
+
+class SharedConv(nn.Module):
+    """A convolution of each of `groups` slices of the channels, all with one kernel.
+
+    Its graph repeats the kernel and runs a grouped convolution, around which runtimes fuse and keep their own
+    layout of images; a file holds the kernel once.
+    """
+
+    def __init__(self, geometry: Geometry, weight: nn.Parameter, groups: int, bias: Tensor | None) -> None:
+        super().__init__()
+        self.geometry, self.groups = geometry, groups
+        self.weight = weight  # (rows, columns · taps)
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, groups · columns, …) → (batch, groups · rows, …)."""
+        return self.geometry.convolve_slices(x, self.weight, self.groups, self.bias)
+
+    def extra_repr(self) -> str:
+        """The kernel, and how often it is used."""
+        return f"{tuple(self.weight.shape)}, kernel={self.geometry.kernel}, groups={self.groups}"
 
 
 class Reorder(nn.Module):

@@ -100,12 +100,15 @@ def merge(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def lower(model: nn.Module) -> nn.Module:
+def lower(model: nn.Module, *, fixed: bool = False) -> nn.Module:
     """A copy of `model` in which every stand-in is plain modules with exactly its parameters: same outputs.
 
     A stage of a stand-in becomes a convolution, an nn.Linear, a batched product or a reshape. What has no
     such form, as a kernel that is gathered from few weights, stays a layer that forms it from its parameters,
     and so does a layer whose weight another module reads.
+
+    With `fixed`, what follows from parameters is made now and held instead of them, wherever it has at most
+    four times as many entries: quantisers know the weights that layers hold, not those that they compute.
 
     >>> import understudy as us
     >>> model = us.create_model("wrn_10_1")
@@ -119,7 +122,11 @@ def lower(model: nn.Module) -> nn.Module:
         for module in model.modules()
         if isinstance(module, nn.MultiheadAttention) and not isinstance(module, Attention)
     }
-    made = {id(layer): adopt(layer, lowered(layer)) for _, layer in stand_ins(model) if id(layer) not in read}
+    made = {
+        id(layer): adopt(layer, lowered(layer, fixed=fixed))
+        for _, layer in stand_ins(model)
+        if id(layer) not in read
+    }
     student = exchange(model, made)
     for module in list(student.modules()):
         if isinstance(module, Spread):

@@ -1,0 +1,109 @@
+"""The stages of an order as what plain modules hold: parameters themselves, or weights made of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from understudy.transforms import Transform
+from understudy.transforms.orders import FORMED, Order
+from understudy.transforms.stages import Blocks, Follow, Permute, Product, Stage
+
+_CODE = 1 << 40  # above every number of entries; its multiples and squares are exact in float64
+_MORE = (
+    4  # times as many entries as parameters, in eight bits each, are no larger than those in single precision
+)
+
+
+class Held(NamedTuple):
+    """A stage whose weight is one parameter, its entries in some order."""
+
+    stage: Stage
+    parameter: nn.Parameter | None  # None: the stage has no weight
+
+
+def held_stages(transform: Transform, order: str) -> list[Held] | None:
+    """The stages of an order with their parameters, or None where a weight is not just one parameter.
+
+    Every entry of every parameter is given a number of its own: what the stages make of them tells which
+    entry is where, and no sum or product of such numbers is one of them.
+    """
+    if order == FORMED or transform.legal_order(order).per_call:
+        return None
+    probe = copy.deepcopy(transform).to("cpu").double()
+    parameters = dict(transform.named_parameters())
+    starts: dict[str, int] = {}
+    start = _CODE
+    with torch.no_grad():
+        for name, parameter in probe.named_parameters():
+            starts[name] = start
+            codes = torch.arange(start, start + parameter.numel(), dtype=torch.float64)
+            parameter.copy_(codes.reshape(parameter.shape))
+            start += parameter.numel()
+        stages = probe.stages(order)
+        held: list[Held] = []
+        for stage in stages:
+            if isinstance(stage, Permute):
+                held.append(Held(stage, None))
+                continue
+            if not isinstance(stage, Product | Blocks | Follow):
+                return None
+            numbers = stage.weight.flatten()
+            source = _source(numbers, starts, parameters)
+            if source is None:
+                return None
+            parameter, places = source
+            values = parameter.detach().flatten()[places.to(parameter.device)].reshape(stage.weight.shape)
+            moved = nn.Parameter(values.contiguous(), parameter.requires_grad)
+            held.append(Held(stage._replace(weight=moved), moved))
+    return held if entries(held) == sum(parameter.numel() for parameter in parameters.values()) else None
+
+
+def _source(
+    numbers: Tensor, starts: dict[str, int], parameters: dict[str, nn.Parameter]
+) -> tuple[nn.Parameter, Tensor] | None:
+    """The parameter that these are the numbers of, each once, and where each entry comes from."""
+    for name, start in starts.items():
+        places = numbers - start
+        if len(places) == parameters[name].numel():
+            wanted = torch.arange(len(places), dtype=torch.float64)
+            if torch.equal(places.sort().values, wanted):
+                return parameters[name], places.long()
+    return None
+
+
+def fixed_stages(transform: Transform, orders: Sequence[Order], *, grouped: bool) -> list[Held] | None:
+    """Stages that hold their weights as they are now, of the order in which these have the fewest entries.
+
+    None where all orders have more than four times as many as the transform has parameters, or stages of a
+    kind of their own. Slices are `grouped`: their one matrix stands once for each of them.
+    """
+    allowed = _MORE * sum(parameter.numel() for parameter in transform.parameters())
+    found: list[Held] | None = None
+    trained = any(parameter.requires_grad for parameter in transform.parameters())
+    for order in orders:
+        held = []
+        with torch.no_grad():
+            for stage in transform.prepare(order.name):
+                if isinstance(stage, Permute):
+                    held.append(Held(stage, None))
+                    continue
+                if not isinstance(stage, Product | Blocks | Follow):
+                    break
+                if grouped and isinstance(stage, Product) and stage.left > 1 and stage.right == 1:
+                    stage = Blocks(stage.weight.expand(stage.left, -1, -1))
+                weight = nn.Parameter(stage.weight.detach().clone(), trained)
+                held.append(Held(stage._replace(weight=weight), weight))
+            else:
+                if entries(held) <= allowed and (found is None or entries(held) < entries(found)):
+                    found = held
+    return found
+
+
+def entries(held: Sequence[Held]) -> int:
+    """Of the weights of stages."""
+    return sum(item.parameter.numel() for item in held if item.parameter is not None)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from understudy.transforms import Transform
 from understudy.transforms.stages import Blocks, Product, State, is_plain
 
-from .geometry import DenseConv, Geometry, is_channels_last
+from .geometry import DenseConv, Geometry, is_channels_last, pixelwise
 from .kept import Steps
 from .layer import Layer, fill_
 
@@ -85,13 +85,14 @@ class Conv(Layer):
         weights = plain_weights(state)
         if len(weights) < len(state) or self.geometry.padding_mode != "zeros":
             return None
-        pointwise = Geometry.pointwise(self.geometry.dims)
+        pointwise, geometry = Geometry.pointwise(self.geometry.dims), self.geometry
+        if geometry == pointwise == Geometry.pointwise(2):
+            return (pixelwise(weights, self.bias),)
         made = []
         for place, weight in enumerate(weights):
-            geometry = pointwise if place else self.geometry
-            kernel = weight.reshape(len(weight), -1, *geometry.kernel)
             bias = self.bias if place == len(weights) - 1 else None
-            made.append(geometry.step(kernel, bias))
+            made.append(geometry.step(weight.reshape(len(weight), -1, *geometry.kernel), bias))
+            geometry = pointwise
         return tuple(made)
 
     def _run_stages(self, state: State, pixels: Tensor, x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,32 @@ _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 def is_channels_last(x: Tensor) -> bool:
     """Whether the channels of images lie side by side in memory."""
     return x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1
+
+
+def pixelwise(matrices: Sequence[Tensor], bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Matrices in turn at every pixel of images, the bias with the last; all but their input."""
+    pointwise = Geometry.pointwise(2)
+    places = range(len(matrices))
+    biases = [bias if place == places[-1] else None for place in places]
+    kernels = [matrix.reshape(*matrix.shape, 1, 1) for matrix in matrices]
+    convolutions = [pointwise._step(*pair) for pair in zip(kernels, biases, strict=True)]
+    largest = max(matrix.numel() for matrix in matrices)
+    turned = [matrix.mT for matrix in matrices]
+
+    def multiply(x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        pixels = batch * height * width
+        if pixels * largest > _SMALL or not is_channels_last(x) or not x.is_cpu:
+            for convolve in convolutions:
+                x = convolve(x)
+            return x
+        rows = x.permute(0, 2, 3, 1).reshape(pixels, channels)
+        for matrix in turned[:-1]:
+            rows = torch.mm(rows, matrix)
+        rows = torch.mm(rows, turned[-1]) if bias is None else torch.addmm(bias, rows, turned[-1])
+        return rows.view(batch, height, width, len(matrices[-1])).permute(0, 3, 1, 2)
+
+    return multiply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,22 +138,18 @@ class Geometry:
 
     def step(self, weight: Tensor, bias: Tensor | None, groups: int = 1) -> Callable[[Tensor], Tensor]:
         """A convolution of this geometry, but for its input; the padding is of zeros."""
+        if groups == 1 and self == self.pointwise(2):
+            return pixelwise([weight.flatten(1)], bias)
+        return self._step(weight, bias, groups)
+
+    def _step(self, weight: Tensor, bias: Tensor | None, groups: int = 1) -> Callable[[Tensor], Tensor]:
         run = _FUNCTIONS[self.dims - 1]
         stride, padding, dilation = self.stride, self.padding, self.dilation
 
         def convolve(x: Tensor) -> Tensor:
             return run(x, weight, bias, stride, padding, dilation, groups)
 
-        if groups > 1 or self != self.pointwise(2):
-            return convolve
-        matrix = weight.flatten(1)
-
-        def multiply(x: Tensor) -> Tensor:
-            if x.numel() * len(matrix) > _SMALL or not is_channels_last(x) or not x.is_cpu:
-                return convolve(x)
-            return F.linear(x.movedim(1, -1), matrix, bias).movedim(-1, 1)
-
-        return multiply
+        return convolve
 
     def pixels(self, x: Tensor) -> Tensor:
         """The pixels a 1×1 kernel looks at, (batch, channels, …)."""

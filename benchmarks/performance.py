@@ -3,6 +3,8 @@
 understudy bench --out benchmarks/results/bench.json
 python benchmarks/rest.py --write
 python benchmarks/performance.py
+
+What was measured again on a processor without AVX-512 stands beside it, in bench_avx2.json.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from understudy.bench.tables import sections
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "bench.json"
 REST = RESULT.with_name("rest.json")
+OLDER = RESULT.with_name("bench_avx2.json")
 PAGE = ROOT / "docs" / "performance.md"
 FIGURE = ROOT / "docs" / "performance.svg"
 GROWTH = ROOT / "docs" / "performance_growth.svg"
@@ -32,8 +35,15 @@ def filled(page: str, bench: Bench | None) -> str:
         figures = f"![Times quicker against times fewer mult-adds]({FIGURE.name})"
         if GROWTH.is_file():
             figures += f"\n\n![Time against width, and its power]({GROWTH.name})"
-        measured = f"{figures}\n\n{sections(bench)}{rest_lines()}"
+        measured = f"{figures}\n\n{sections(bench)}{rest_lines()}{older_lines()}"
     return between_marks(page, "measured", f"\n{measured}\n")
+
+
+def older_lines() -> str:
+    """What another processor makes of it; nothing where that was not measured."""
+    if not OLDER.is_file():
+        return ""
+    return f"\n## On a processor without AVX-512\n\n{sections(Bench.load(OLDER))}"
 
 
 def rest_lines() -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import understudy as us
 from representatives import NAMES
 from understudy.deploy import export as export_module
+from understudy.deploy import formats
 from understudy.deploy.runtimes import imported, opened
 
 pytestmark = [
@@ -99,38 +100,30 @@ def test_the_index_of_hashed_is_the_same_in_every_runtime(suffix: str, tmp_path:
     assert done.bytes <= limit(student)
 
 
-def three_way(name: str) -> tuple[nn.Module, nn.Module]:
-    """A network of wide 1×1 convolutions whose structure pays in a runtime, and a student of it."""
+def wide(*names: str, ratio: float) -> nn.Module:
+    """1×1 convolutions that are wide enough for structure to pay in a runtime, one for each transform."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(96, 192, 1), nn.ReLU(), nn.Conv2d(192, 192, 1)).eval()
-    return model, us.substitute(model, us.plan(model, name, ratio=0.1, include=["*"])).eval()
+    kernels = {name: nn.Conv2d(192, 192, 1) for name in names}
+    model = nn.Sequential(*(part for kernel in kernels.values() for part in (kernel, nn.ReLU()))).eval()
+    asked = {str(2 * place): name for place, name in enumerate(kernels)}
+    return us.substitute(model, us.plan(model, asked, ratio=ratio, include=[*asked])).eval()
 
 
-@pytest.mark.parametrize("name", ["tensor_train", "tucker"])
-def test_slices_of_channels_are_groups_of_convolutions_that_a_file_holds_once(
-    name: str, tmp_path: Path
-) -> None:
-    _, student = three_way(name)
-    done = us.export(student, tmp_path / "student.onnx", (1, 96, 4, 4))
+def test_slices_of_channels_are_groups_of_convolutions_that_a_file_holds_once(tmp_path: Path) -> None:
+    student = wide("tensor_train", "tucker", ratio=0.1)
+    done = us.export(student, tmp_path / "student.onnx", (1, 192, 4, 4))
     assert done.bytes <= limit(student)
     graph = imported("onnx").load(str(done.path)).graph
-    groups = [
-        attribute.i
-        for node in graph.node
-        if node.op_type == "Conv"
-        for attribute in node.attribute
-        if attribute.name == "group"
-    ]
-    assert sum(group > 1 for group in groups) >= 2  # of both layers
-    biases = [node.input[2] for node in graph.node if node.op_type == "Conv" and len(node.input) > 2]
-    assert len(biases) == 2  # those of the network, and none of zeros
+    convolutions = [node for node in graph.node if node.op_type == "Conv"]
+    assert sum(formats._groups(node) > 1 for node in convolutions) >= 2  # of both layers
+    assert sum(len(node.input) > 2 for node in convolutions) == 2  # biases of the network, and none of zeros
     used = {value for node in graph.node for value in node.input}
     assert used >= {tensor.name for tensor in graph.initializer}
 
 
 def test_a_file_of_openvino_computes_no_shapes(tmp_path: Path) -> None:
-    _, student = three_way("tucker")
-    done = us.export(student, tmp_path / "student.xml", (1, 96, 4, 4))
+    student = wide("tucker", ratio=0.1)
+    done = us.export(student, tmp_path / "student.xml", (1, 192, 4, 4))
     assert done.error < 1e-4
     text = done.path.read_text(encoding="utf-8")
     assert "ShapeOf" not in text
@@ -138,12 +131,9 @@ def test_a_file_of_openvino_computes_no_shapes(tmp_path: Path) -> None:
     assert done.bytes <= limit(student)
 
 
-@pytest.mark.parametrize("name", ["tensor_train", "tucker", "hashed"])
-def test_eight_bits_are_of_weights_also_where_a_graph_would_compute_them(name: str, tmp_path: Path) -> None:
-    x = torch.randn(8, 96, 4, 4, generator=torch.Generator().manual_seed(1))
-    model, _ = three_way(name)
-    student = us.substitute(model, us.plan(model, name, ratio=0.4, include=["*"])).eval()
-    single = us.export(student, tmp_path / "single.onnx", x)
+def test_eight_bits_are_of_weights_also_where_a_graph_would_compute_them(tmp_path: Path) -> None:
+    x = torch.randn(8, 192, 4, 4, generator=torch.Generator().manual_seed(1))
+    student = wide("tensor_train", "tucker", "hashed", ratio=0.4)
     eight = us.export(student, tmp_path / "eight.onnx", x, int8=[x])
     onnx = imported("onnx")
     weights = [
@@ -151,10 +141,34 @@ def test_eight_bits_are_of_weights_also_where_a_graph_would_compute_them(name: s
         for tensor in onnx.load(str(eight.path)).graph.initializer
         if tensor.data_type == onnx.TensorProto.INT8
     ]
-    assert sum(weight.size for weight in weights) > sum(p.numel() for p in student.parameters()) / 2
+    params = sum(parameter.numel() for parameter in student.parameters())
+    assert sum(weight.size for weight in weights) > params / 2
     assert max(abs(weight.astype(int)).max() for weight in weights) <= 64  # sums fit every processor
-    assert eight.bytes < single.bytes
+    assert eight.bytes < 4 * params
     assert eight.error < 0.1
+
+
+class Branches(nn.Module):
+    """Weights that only a branch reads, and an output that is constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = torch.cond(x.sum() > 0, lambda x: self.first(x), lambda x: self.second(x), (x,))
+        assert isinstance(chosen, Tensor)
+        return chosen, torch.zeros_like(x)
+
+
+def test_what_a_branch_or_an_output_alone_reads_is_in_the_file(tmp_path: Path) -> None:
+    assert us.export(Branches().eval(), tmp_path / "branches.onnx", (2, 16)).error < 1e-4
+
+
+def test_eight_bits_leave_out_grouped_transposed_convolutions(tmp_path: Path) -> None:
+    x = torch.randn(4, 16, 4, 4, generator=torch.Generator().manual_seed(1))
+    model = nn.Sequential(nn.ConvTranspose2d(16, 16, 2, stride=2, groups=4), nn.ReLU()).eval()
+    assert us.export(model, tmp_path / "eight.onnx", x, int8=[x]).error < 0.1
 
 
 def test_half_precision_is_half_the_file_and_eight_bits_a_quarter(tmp_path: Path) -> None:

@@ -133,6 +133,18 @@ def test_fixed_modules_hold_what_follows_from_parameters_where_that_is_not_much_
     assert isinstance(lowered(few, fixed=True), Conv)  # all 4,096 entries are more than four times as many
 
 
+@pytest.mark.parametrize("order", ["auto", "formed"])
+def test_fixed_kernels_of_groups_and_of_taps_inside_are_plain(order: str) -> None:
+    inside = InsideConv(LowRank(16, 24, 12), LINE, torch.ones(24))
+    inside.execution = Execution(order=order)
+    hashed = get_transform("hashed")
+    grouped = GroupedConv([Conv(hashed(16 * 9, 24, 2000), SQUARE) for _ in "ab"], torch.ones(48))
+    for layer, x in ((inside, torch.randn(2, 16, 9)), (grouped, torch.randn(2, 32, 9, 8))):
+        plain = lowered(layer.eval(), fixed=True)
+        torch.testing.assert_close(plain(x), layer(x), rtol=1e-4, atol=1e-5)
+        assert not any(isinstance(module, Transform) for module in plain.modules())
+
+
 def test_a_stage_that_is_a_product_of_parameters_is_held_by_none() -> None:
     transform = build(get_transform("tensor_train"), 48)
     assert held_stages(transform, "N,OM") is None

@@ -22,6 +22,7 @@ from .graph import ExportError
 from .runtimes import Format, _arrays, imported, not_run
 
 _SMALL = 64  # entries that a constant may have to be folded: shapes and axes, never weights
+_FOLDED = {"f16", "f32", "f64", "i8", "u8", "i32", "i64", "boolean"}  # what NumPy has the same of
 _OPERATION = re.compile(r"(?:torch\.ops\.|op='|<OpOverload\(op='|\b)(aten[.:]+[A-Za-z_0-9]+)")
 
 
@@ -75,6 +76,8 @@ def _fold_small_(network: Any) -> None:
     """
     openvino = imported("openvino")
     for node in network.get_ordered_ops():
+        if node.get_type_name() == "RandomUniform":
+            continue
         given = [port.get_source_output() for port in node.inputs()]
         if node.get_type_name() == "ShapeOf" and given[0].get_partial_shape().is_static:
             values = [np.array(given[0].get_shape(), dtype=node.get_element_type().to_dtype())]
@@ -92,7 +95,8 @@ def _fold_small_(network: Any) -> None:
 
 
 def _is_small(port: Any) -> bool:
-    return bool(port.get_partial_shape().is_static) and math.prod(port.get_shape()) <= _SMALL
+    is_static, kind = bool(port.get_partial_shape().is_static), port.get_element_type().get_type_name()
+    return is_static and kind in _FOLDED and math.prod(port.get_shape()) <= _SMALL
 
 
 def _reason(error: BaseException | None, model: str) -> str:
@@ -111,19 +115,30 @@ def _reason(error: BaseException | None, model: str) -> str:
 def _drop_zero_biases_(graph: Any, to_array: Callable[[Any], Any]) -> None:
     """The exporter gives every convolution without a bias, whose kernel is computed, one of zeros."""
     zeros = {value.name for value in graph.initializer if not value.dims and not to_array(value).any()}
-    expanded = {
-        node.output[0]: node for node in graph.node if node.op_type == "Expand" and node.input[0] in zeros
-    }
+    expands = [node for node in graph.node if node.op_type == "Expand" and node.input[0] in zeros]
+    biases = {node.output[0] for node in expands}
     for node in graph.node:
-        if node.op_type == "Conv" and node.input[2:] and node.input[2] in expanded:
+        if node.op_type == "Conv" and node.input[2:] and node.input[2] in biases:
             del node.input[2:]
-    used = {name for node in graph.node for name in node.input}
-    for name, node in expanded.items():
-        if name not in used:
-            graph.node.remove(node)
-    used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    for value in [value for value in graph.initializer if value.name not in used]:
+    read = _read(graph)
+    gone = [node for node in expands if node.output[0] not in read]
+    of_them = {name for node in gone for name in node.input}
+    for node in gone:
+        graph.node.remove(node)
+    read = _read(graph)
+    for value in [value for value in graph.initializer if value.name in of_them - read]:
         graph.initializer.remove(value)
+
+
+def _read(graph: Any) -> set[str]:
+    """What nodes, outputs and the graphs inside of nodes read."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                names |= _read(inner)
+    return names
 
 
 def _strip(proto: Any) -> None:
@@ -141,6 +156,8 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
     session = imported("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
     feeds = iter([dict(zip(names, _arrays(batch), strict=True)) for batch in batches])
+    graph = imported("onnx").load(str(path)).graph
+    grouped = [node.name for node in graph.node if node.op_type == "ConvTranspose" and _groups(node) > 1]
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
         """The batches, one after the other."""
@@ -155,6 +172,7 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
             str(path),
             str(between),
             Reader(),
+            nodes_to_exclude=grouped,  # whose scales the quantiser takes for those of one group
             quant_format=quantization.QuantFormat.QDQ,
             per_channel=True,
             reduce_range=True,  # weights of seven bits: with eight, sums overflow on processors without VNNI
@@ -162,6 +180,10 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
             weight_type=quantization.QuantType.QInt8,
         )
         path.write_bytes(between.read_bytes())
+
+
+def _groups(node: Any) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
 
 
 @contextlib.contextmanager

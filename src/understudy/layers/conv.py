@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from understudy.transforms import Transform
-from understudy.transforms.stages import Blocks, Product, State, is_plain
+from understudy.transforms.stages import Blocks, Product, State
 
 from .geometry import DenseConv, Geometry, is_channels_last, pixelwise
 from .kept import Steps
@@ -52,7 +53,8 @@ class Conv(Layer):
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """The first stage takes the kernel where it can; plain stages after it are 1×1 convolutions."""
-        products = convolutions(state)
+        # Runtimes are quicker with groups of a convolution than with slices of channels; eager is not.
+        products = leading_products(state, sliced=torch.compiler.is_exporting())
         if len(products) == len(state) and products[0].run % self.area == 0:
             return self._convolve(products, x)
         if self.area == 1:
@@ -76,22 +78,23 @@ class Conv(Layer):
         geometry, pointwise = self.geometry, Geometry.pointwise(self.geometry.dims)
         *others, last = products
         for product in others:
-            x = geometry.convolve_slices(x, product.weight, product.left)
+            x = geometry.convolve_slices(x, product.weight, None, product.left)
             geometry = pointwise
-        return geometry.convolve_slices(x, last.weight, last.left, self.bias)
+        return geometry.convolve_slices(x, last.weight, self.bias, last.left)
 
     def steps(self, state: State) -> Steps | None:
-        """One convolution after the other, where all stages are plain."""
-        weights = plain_weights(state)
+        """One convolution after the other, where all stages are plain; those at every pixel are one step."""
+        weights = [product.weight for product in leading_products(state)]
         if len(weights) < len(state) or self.geometry.padding_mode != "zeros":
             return None
-        pointwise, geometry = Geometry.pointwise(self.geometry.dims), self.geometry
-        if geometry == pointwise == Geometry.pointwise(2):
-            return (pixelwise(weights, self.bias),)
-        made = []
-        for place, weight in enumerate(weights):
-            bias = self.bias if place == len(weights) - 1 else None
-            made.append(geometry.step(weight.reshape(len(weight), -1, *geometry.kernel), bias))
+        geometry, pointwise = self.geometry, Geometry.pointwise(self.geometry.dims)
+        made: list[Callable[[Tensor], Tensor]] = []
+        while weights:
+            if geometry == Geometry.pointwise(2):
+                return *made, pixelwise(weights, self.bias)
+            weight, *weights = weights
+            kernel = weight.reshape(len(weight), -1, *geometry.kernel)
+            made.append(geometry.step(kernel, None if weights else self.bias))
             geometry = pointwise
         return tuple(made)
 
@@ -119,29 +122,14 @@ class Conv(Layer):
         return f"{text}, {execution}" if execution else text
 
 
-def convolutions(state: State) -> list[Product]:
-    """The leading stages that run as convolutions: those of one matrix and, in exported graphs, of slices.
-
-    Runtimes are quicker with groups of one convolution than with slices of channels, eager PyTorch is not.
-    """
+def leading_products(state: State, *, sliced: bool = False) -> list[Product]:
+    """The leading stages of one matrix over all channels or, `sliced`, over each of their slices."""
     found: list[Product] = []
     for stage in state:
-        if not isinstance(stage, Product):
-            break
-        if not (stage.plain or (stage.right == 1 and torch.compiler.is_exporting())):
+        if not isinstance(stage, Product) or not (stage.plain or (sliced and stage.run)):
             break
         found.append(stage)
     return found
-
-
-def plain_weights(state: State) -> list[Tensor]:
-    """The matrices of the leading stages that are one matrix over all channels."""
-    weights: list[Tensor] = []
-    for stage in state:
-        if not (isinstance(stage, Product) and is_plain(stage)):
-            break
-        weights.append(stage.weight)
-    return weights
 
 
 def merged_conv(geometry: Geometry, weight: Tensor, bias: Tensor | None, groups: int = 1) -> DenseConv:

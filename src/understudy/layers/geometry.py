@@ -129,9 +129,7 @@ class Geometry:
             return run(x, weight, bias, self.stride, self.padding, self.dilation, groups)
         return run(self.pad(x), weight, bias, self.stride, 0, self.dilation, groups)
 
-    def convolve_slices(
-        self, x: Tensor, matrix: Tensor, groups: int = 1, bias: Tensor | None = None
-    ) -> Tensor:
+    def convolve_slices(self, x: Tensor, matrix: Tensor, bias: Tensor | None, groups: int) -> Tensor:
         """A grouped convolution whose groups have one kernel, given as a matrix rows × columns·taps."""
         kernel = matrix.reshape(len(matrix), -1, *self.kernel)
         return self.convolve(x, torch.cat([kernel] * groups) if groups > 1 else kernel, bias, groups)

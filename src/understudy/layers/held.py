@@ -10,17 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from understudy.transforms import Transform
-from understudy.transforms.orders import FORMED, Order
+from understudy.transforms.orders import FORMED
 from understudy.transforms.stages import Blocks, Follow, Permute, Product, Stage
 
 _CODE = 1 << 40  # above every number of entries; its multiples and squares are exact in float64
-_MORE = (
-    4  # times as many entries as parameters, in eight bits each, are no larger than those in single precision
-)
+# Times as many entries: in eight bits each, they take what parameters take in single precision.
+_MORE = 4
 
 
 class Held(NamedTuple):
-    """A stage whose weight is one parameter, its entries in some order."""
+    """A stage whose weight is a parameter: one of the transform's, its entries moved, or made of them."""
 
     stage: Stage
     parameter: nn.Parameter | None  # None: the stage has no weight
@@ -76,34 +75,32 @@ def _source(
     return None
 
 
-def fixed_stages(transform: Transform, orders: Sequence[Order], *, grouped: bool) -> list[Held] | None:
-    """Stages that hold their weights as they are now, of the order in which these have the fewest entries.
+def fixed_stages(transform: Transform, order: str, *, grouped: bool) -> list[Held] | None:
+    """The stages of an order with their weights as they are now; `grouped`, each slice with its own.
 
-    None where all orders have more than four times as many as the transform has parameters, or stages of a
-    kind of their own. Slices are `grouped`: their one matrix stands once for each of them.
+    None where those are too many, or where a stage is of a kind of its own.
     """
-    allowed = _MORE * sum(parameter.numel() for parameter in transform.parameters())
-    found: list[Held] | None = None
     trained = any(parameter.requires_grad for parameter in transform.parameters())
-    for order in orders:
-        held = []
-        with torch.no_grad():
-            for stage in transform.prepare(order.name):
-                if isinstance(stage, Permute):
-                    held.append(Held(stage, None))
-                    continue
-                if not isinstance(stage, Product | Blocks | Follow):
-                    break
-                if grouped and isinstance(stage, Product) and stage.left > 1 and stage.right == 1:
-                    stage = Blocks(stage.weight.expand(stage.left, -1, -1))
-                weight = nn.Parameter(stage.weight.detach().clone(), trained)
-                held.append(Held(stage._replace(weight=weight), weight))
-            else:
-                if entries(held) <= allowed and (found is None or entries(held) < entries(found)):
-                    found = held
-    return found
+    held: list[Held] = []
+    with torch.no_grad():
+        for stage in transform.prepare(order):
+            if isinstance(stage, Permute):
+                held.append(Held(stage, None))
+                continue
+            if grouped and isinstance(stage, Product) and stage.left > 1 and stage.run:
+                stage = Blocks(stage.weight.expand(stage.left, -1, -1))
+            if not isinstance(stage, Product | Blocks | Follow):
+                return None
+            weight = nn.Parameter(stage.weight.detach().clone(), trained)
+            held.append(Held(stage._replace(weight=weight), weight))
+    return held if is_held(entries(held), [transform]) else None
+
+
+def is_held(count: int, transforms: Sequence[Transform]) -> bool:
+    """Whether so many entries may be held instead of the parameters that they are made of."""
+    return count <= _MORE * sum(each.numel() for transform in transforms for each in transform.parameters())
 
 
 def entries(held: Sequence[Held]) -> int:
-    """Of the weights of stages."""
+    """How many the weights of all stages have."""
     return sum(item.parameter.numel() for item in held if item.parameter is not None)

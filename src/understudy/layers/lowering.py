@@ -2,7 +2,7 @@
 
 Where the stages of an order are the parameters themselves, they become convolutions, nn.Linear, reshapes and
 batched products in turn. Where stages are products of parameters (merged cores, a formed kernel), the module
-holds the transform and makes them in its graph.
+holds the transform and makes them in its graph; or, fixed, it holds what was made of them instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .conv import Conv
 from .execution import AUTO, Execution
 from .geometry import Geometry
 from .grouped import GroupedConv
-from .held import Held, fixed_stages, held_stages
+from .held import Held, fixed_stages, held_stages, is_held
 from .inside import InsideConv
 from .layer import Layer
 from .linear import Linear
@@ -40,25 +40,34 @@ _MOVE, _MOVE_GROUPS, _MOVE_SLICES, _MOVE_SLICES_OF_IMAGES = 24, 48, 600, 1200
 def lowered(layer: Layer, *, fixed: bool = False) -> nn.Module:
     """The layer as plain modules, as its execution says; "auto" weighs mult-adds and values moved.
 
-    Where it is `fixed`, the modules hold weights that are made of its parameters, if those are not many.
+    Where it is `fixed`, modules hold what is made of its parameters, if that is at most four times as much.
     """
     if isinstance(layer, SeparableConv):
         depthwise = copy.deepcopy(layer.depthwise)
         pointwise = lowered(layer.pointwise, fixed=fixed)
         return Lowered(depthwise, *(pointwise if isinstance(pointwise, Lowered) else [pointwise]))
     if isinstance(layer, GroupedConv):
-        return _grouped(layer)
-    if isinstance(layer, InsideConv) and layer.execution.in_inference != FORMED:
-        return _inside(layer)
-    order = _order_of(layer)
+        made = _grouped(layer)
+    elif isinstance(layer, InsideConv):
+        made = _inside(layer)
+    else:
+        made = _in_stages(layer, fixed=fixed)
+    if fixed and isinstance(made, Layer) and is_held(layer.weight.numel(), layer.transforms):
+        return layer.merged()
+    return made
+
+
+def _in_stages(layer: Layer, *, fixed: bool) -> nn.Module:
+    """The stages of an order in turn; what cannot be held is made in the graph."""
+    order, *others = sorted(_orders(layer), key=lambda order: _work(layer, order))
     held = held_stages(layer.transform, order.name) if order in _candidates(layer) else None
-    if fixed and (held is None or any(_is_sliced(item.stage) for item in held)):
-        held = fixed_stages(layer.transform, _fixed_orders(layer), grouped=isinstance(layer, Conv)) or held
+    images = isinstance(layer, Conv)
+    if fixed and (held is None or (images and any(_is_sliced(item.stage) for item in held))):
+        tried = (fixed_stages(layer.transform, one.name, grouped=images) for one in (order, *others))
+        held = next((stages for stages in tried if stages), held)
     if held is None:
         return _as_layer(layer, order.name)
-    if isinstance(layer, Conv):
-        return _convolutions(layer, held)
-    return _linears(layer, held)
+    return _convolutions(layer, held) if isinstance(layer, Conv) else _linears(layer, held)
 
 
 def _as_layer(layer: Layer, order: str) -> Layer:
@@ -98,13 +107,20 @@ def _cat(tensors: Sequence[Tensor]) -> Tensor:
     return joined.requires_grad_(any(tensor.requires_grad for tensor in tensors))
 
 
+def _orders(layer: Layer) -> Sequence[Order]:
+    """The order that is set, or all that may be."""
+    wanted = layer.execution.in_inference
+    return _candidates(layer) if wanted == AUTO else [layer.transform.legal_order(wanted)]
+
+
 def _order_of(layer: Layer) -> Order:
     """The order set, or the one with the least work a vector, all that is made ahead being free."""
-    transform, wanted = layer.transform, layer.execution.in_inference
-    if wanted != AUTO:
-        return transform.legal_order(wanted)
-    images = isinstance(layer, Conv)
-    return min(_candidates(layer), key=lambda order: order.per_vector + _moving(transform, order, images))
+    return min(_orders(layer), key=lambda order: _work(layer, order))
+
+
+def _work(layer: Layer, order: Order) -> int:
+    """Mult-adds a vector or pixel, and those in the time of the values that are moved."""
+    return order.per_vector + _moving(layer.transform, order, isinstance(layer, Conv))
 
 
 def _candidates(layer: Layer) -> Sequence[Order]:
@@ -113,12 +129,6 @@ def _candidates(layer: Layer) -> Sequence[Order]:
     if isinstance(layer, Conv) and layer.geometry != Geometry.pointwise(layer.geometry.dims):
         return [order for order in orders if order.convolves(layer.area)]
     return orders
-
-
-def _fixed_orders(layer: Layer) -> Sequence[Order]:
-    """The order that is set, or all that may be."""
-    wanted = layer.execution.in_inference
-    return [order for order in _candidates(layer) if wanted in (AUTO, order.name)]
 
 
 def _moving(transform: Transform, order: Order, images: bool) -> int:
@@ -186,7 +196,9 @@ def _convolutions(layer: Conv, held: list[Held]) -> nn.Module:
 
 
 def _inside(layer: InsideConv) -> nn.Module:
-    """The factors at every pixel, with the taps after the first."""
+    """The factors at every pixel, with the taps after the first; or what forms the kernel, if that is set."""
+    if layer.execution.in_inference == FORMED:
+        return _as_layer(layer, FORMED)
     held = held_stages(layer.transform, layer.transform.legal_orders[1].name)
     if held is None:
         return copy.deepcopy(layer)

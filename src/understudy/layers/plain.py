@@ -53,7 +53,7 @@ class SharedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, groups · columns, …) → (batch, groups · rows, …)."""
-        return self.geometry.convolve_slices(x, self.weight, self.groups, self.bias)
+        return self.geometry.convolve_slices(x, self.weight, self.bias, self.groups)
 
     def extra_repr(self) -> str:
         """The kernel, and how often it is used."""

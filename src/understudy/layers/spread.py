@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvTransposeNd
 from understudy._util.modules import adopt
 from understudy.transforms.stages import is_plain
 
-from .conv import Conv, plain_weights
+from .conv import Conv, leading_products
 from .geometry import DenseConv, Geometry
 from .grouped import GroupedConv
 from .plain import Lowered
@@ -104,7 +104,7 @@ class Spread(_ConvTransposeNd):
             return []
         if isinstance(layer, GroupedConv):
             return [(turn.kernel.flatten(1), turn.groups) for turn in layer.turns(state)]
-        return [(weight, 1) for weight in plain_weights(state)]
+        return [(product.weight, 1) for product in leading_products(state)]
 
     def _in_turn(self, weights: list[tuple[Tensor, int]], x: Tensor, extra: list[int]) -> Tensor:
         """Matrices at every pixel, the last of them as the kernel: what it gives is never held apart."""

@@ -62,7 +62,7 @@ coverage: $(VENV)/.dev
 
 # What a change of a transform needs. QUICK names other tests, T picks by name; compilers are slow, so they wait for T.
 QUICK ?= tests/transforms
-T ?= not compilers and not inductor
+T ?= not compilers
 quick: lint
 	$(PYTEST) -x -m "not slow" -k "$(T)" $(QUICK)
 

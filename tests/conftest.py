@@ -48,6 +48,11 @@ def pytest_configure() -> None:
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is slow comes first, so that no process is left with it alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True)
 def unbounded_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables as wide as they are, whatever the terminal of the one who runs the tests."""

@@ -170,6 +170,7 @@ def command(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
     tmp_path: Path, unbroken: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_sweep_stopped_and_killed_ends_like_one_that_nothing_disturbed(
         assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_ray_runs_the_same_cells_and_outlives_a_killed_worker(tmp_path: Path, unbroken: Path) -> None:
     pytest.importorskip("ray", reason="needs the extra 'ray'")
     out = tmp_path / "out"

@@ -68,6 +68,7 @@ def test_lowered_modules_have_the_same_outputs_with_exactly_the_same_parameters(
             plain = lowered(layer.eval())
             torch.testing.assert_close(plain(x), layer(x), rtol=1e-9, atol=1e-9)
             assert torch.equal(entries(plain), entries(layer)), order
+            torch.testing.assert_close(lowered(layer, fixed=True)(x), layer(x), rtol=1e-9, atol=1e-9)
 
 
 def test_unfolded_low_rank_is_two_convolutions_and_shuffle_two_grouped_ones() -> None:

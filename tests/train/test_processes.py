@@ -102,6 +102,7 @@ def spoil(rank: int) -> None:
     Trainer.step = step  # type: ignore[method-assign, assignment]
 
 
+@pytest.mark.slow
 def test_two_processes_write_once_resume_with_the_same_bits_and_diverge_together(together: Path) -> None:
     left = []
     for name in ("whole", "cut"):

@@ -147,6 +147,7 @@ def test_every_transform_keeps_its_promises_to_compilers_of_files() -> None:
 
 @pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex operators")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about itself
+@pytest.mark.slow
 def test_inductor_agrees_with_eager_on_a_network_of_all_kinds_of_transforms() -> None:
     width = 12
     built = (kind(width, width, kind.knob_at(width, width, 0.2), seed=1) for kind in TRANSFORMS)

@@ -59,11 +59,12 @@ def lowered(layer: Layer, *, fixed: bool = False) -> nn.Module:
 
 def _in_stages(layer: Layer, *, fixed: bool) -> nn.Module:
     """The stages of an order in turn; what cannot be held is made in the graph."""
-    order, *others = sorted(_orders(layer), key=lambda order: _work(layer, order))
-    held = held_stages(layer.transform, order.name) if order in _candidates(layer) else None
-    images = isinstance(layer, Conv)
+    transform, images = layer.transform, isinstance(layer, Conv)
+    orders = sorted(_orders(layer), key=lambda order: _work(layer, order))
+    order, may = orders[0], [order for order in orders if order in _candidates(layer)]
+    held = held_stages(transform, order.name) if order in may else None
     if fixed and (held is None or (images and any(_is_sliced(item.stage) for item in held))):
-        tried = (fixed_stages(layer.transform, one.name, grouped=images) for one in (order, *others))
+        tried = (fixed_stages(transform, one.name, grouped=images) for one in may)
         held = next((stages for stages in tried if stages), held)
     if held is None:
         return _as_layer(layer, order.name)

@@ -9,6 +9,7 @@ import pytest
 import compress_page
 import curve
 import demo
+import eight_bits
 import performance
 import readme_page
 from command import Run
@@ -70,6 +71,10 @@ def test_the_table_of_compressed_networks_is_that_of_the_committed_result() -> N
 
 def test_the_curves_are_those_of_the_committed_result() -> None:
     assert curve.filled(docs("compress"), curve.committed()) == docs("compress")
+
+
+def test_the_table_of_eight_bits_is_that_of_the_committed_result() -> None:
+    assert eight_bits.filled(docs("deployment"), eight_bits.committed()) == docs("deployment")
 
 
 def test_the_tables_of_performance_are_those_of_the_committed_result() -> None:

@@ -131,6 +131,23 @@ def test_a_file_of_openvino_computes_no_shapes(tmp_path: Path) -> None:
     assert done.bytes <= limit(student)
 
 
+def test_openvino_folds_no_random_numbers_and_no_types_that_numpy_lacks() -> None:
+    openvino = imported("openvino")
+    ops = openvino.opset13
+    whole = ops.constant([2, 3], openvino.Type.i64)
+    brief = ops.constant([1.0, 2.0], openvino.Type.bf16)
+    drawn = ops.random_uniform(
+        whole, ops.constant(0.0, openvino.Type.f32), ops.constant(1.0, openvino.Type.f32), "f32", 1, 1
+    )
+    network = openvino.Model([ops.add(whole, whole), ops.add(brief, brief), drawn], [])
+    formats._fold_small_(network)
+    assert [result.input_value(0).get_node().get_type_name() for result in network.get_results()] == [
+        "Constant",
+        "Add",
+        "RandomUniform",
+    ]
+
+
 def test_eight_bits_are_of_weights_also_where_a_graph_would_compute_them(tmp_path: Path) -> None:
     x = torch.randn(8, 192, 4, 4, generator=torch.Generator().manual_seed(1))
     student = wide("tensor_train", "tucker", "hashed", ratio=0.4)

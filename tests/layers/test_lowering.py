@@ -146,6 +146,14 @@ def test_fixed_kernels_of_groups_and_of_taps_inside_are_plain(order: str) -> Non
         assert not any(isinstance(module, Transform) for module in plain.modules())
 
 
+def test_fixed_modules_are_the_quickest_that_are_small_enough() -> None:
+    tucker, size = get_transform("tucker"), 256
+    small = next(knob for knob in tucker.knobs(size, size) if 4 * tucker.params(size, size, knob) >= size**2)
+    formed, parts = (lowered(Linear(tucker(size, size, knob)), fixed=True) for knob in (small, small - 1))
+    assert [type(part) for part in formed.children()] == [nn.Linear]
+    assert len(list(parts.children())) > 1
+
+
 def test_a_stage_that_is_a_product_of_parameters_is_held_by_none() -> None:
     transform = build(get_transform("tensor_train"), 48)
     assert held_stages(transform, "N,OM") is None

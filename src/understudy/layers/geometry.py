@@ -29,8 +29,7 @@ def is_channels_last(x: Tensor) -> bool:
 def pixelwise(matrices: Sequence[Tensor], bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """Matrices in turn at every pixel of images, the bias with the last; all but their input."""
     pointwise = Geometry.pointwise(2)
-    places = range(len(matrices))
-    biases = [bias if place == places[-1] else None for place in places]
+    biases = [*(None for _ in matrices[1:]), bias]
     kernels = [matrix.reshape(*matrix.shape, 1, 1) for matrix in matrices]
     convolutions = [pointwise._step(*pair) for pair in zip(kernels, biases, strict=True)]
     largest = max(matrix.numel() for matrix in matrices)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import understudy as us
 from understudy.transforms.metric import Metric
+from understudy.transforms.refine import Effort, making, refine_
 
 NAMES = ["kronecker", "shuffle", "tensor_train", "hashed", "low_rank_sparse", "toeplitz_like"]
 WIDTH = 24
@@ -57,3 +58,45 @@ def test_a_part_that_a_parameter_does_not_change_does_not_lead_it_astray() -> No
     plain.project_(weight())
     before = float(metric().loss(plain.matrix().detach() - weight()) / metric().loss(weight()))
     assert lost("low_rank_sparse") < 0.8 * before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_leading_directions_of_the_inputs_show_the_way_where_they_are_many(name: str) -> None:
+    """Two directions of 24 lead here: most of what a descent by all of them gains, never a loss."""
+    kind = us.get_transform(name)
+    plain = kind(WIDTH, WIDTH, kind.knob_at(WIDTH, WIDTH, 0.4), seed=1, dtype=torch.float64)
+    plain.project_(weight())
+    before = float(metric().loss(plain.matrix().detach() - weight()) / metric().loss(weight()))
+    with making(Effort(3, 20, wide=0)):
+        by_leading = lost(name)
+    assert by_leading <= before * (1 + 1e-9)
+    assert before - by_leading > 0.5 * (before - lost(name))
+
+
+def test_what_leads_is_told_apart_from_what_is_left() -> None:
+    turn = torch.linalg.qr(weight()).Q
+    values = torch.full((WIDTH,), 0.5, dtype=torch.float64)
+    values[:2] = torch.tensor([90.0, 40.0])
+    basis, above, rest = Metric((turn * values) @ turn.T).leading
+    assert rest == pytest.approx(0.5, rel=1e-3)
+    assert sorted(above.tolist()) == pytest.approx([39.5, 89.5], rel=1e-2)
+    assert (basis.T.double() @ turn[:, :2]).abs().max(0).values.tolist() == pytest.approx([1, 1], rel=1e-2)
+
+
+class Squared(nn.Module):
+    """W = θ² beside φ: linear in one of its parameters alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.curved, self.straight = (nn.Parameter(torch.full((4, 4), size)) for size in (3.0, 1.0))
+
+    def matrix(self) -> Tensor:
+        return self.curved.square() + self.straight
+
+
+def test_a_parameter_in_which_a_matrix_is_not_linear_stays() -> None:
+    made = Squared()
+    target = torch.eye(4, dtype=torch.float64)
+    refine_(made, made.matrix, target, None)
+    assert made.curved.eq(3).all()
+    assert torch.allclose(made.matrix().double(), target, atol=1e-5)

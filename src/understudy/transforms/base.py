@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .metric import Metric
 from .numerics import clamp_knob
 from .orders import FORMED, MANY_BITS, Order, cheapest, convolving, known_positions
-from .refine import QUICK, making, refine_
+from .refine import ROUGH, making, refine_
 from .stages import Product, State
 
 Shapes = dict[str, tuple[int, ...]]
@@ -256,7 +256,7 @@ class Transform(nn.Module, abc.ABC):
         losses = []
         for knob in knobs:
             made = cls(in_features, out_features, knob, dtype=torch.float64, **options)
-            with making(QUICK):
+            with making(ROUGH):
                 made.project_(matrix)
                 refine_(made, made.matrix, matrix, metric)
             losses.append(float(metric.loss(made.matrix().detach() - matrix)))

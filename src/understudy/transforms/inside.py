@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .metric import Metric
-from .refine import QUICK, Formed, making, refine_
+from .refine import ROUGH, Formed, making, refine_
 from .two_factors import TwoFactors
 
 
@@ -71,7 +71,7 @@ def inside_losses(
         made = transform(in_features, out_features, knob, dtype=torch.float64, **options)
         width = transform.waist(in_features, out_features, knob).width
         inside = Inside(made, matrix.new_zeros(width, area))
-        with making(QUICK):
+        with making(ROUGH):
             inside.fit_(matrix, metric)
         losses.append(float(metric.loss(inside.matrix().detach() - matrix)))
     return losses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,15 @@ _RIDGE = 1e-4  # of the mean eigenvalue: directions that the data do not show st
 _OUT_RIDGE = 0.3  # a gradient tells of small errors: where it sees nothing, large ones still do harm
 _ROUNDING = 1e-6  # of the whole: what products in single precision may have taken from an eigenvalue
 _WORTHLESS = 1e-12  # of outputs that do not reach the network's
+_LEADING = 16  # one of so many directions of Σ is told apart
+
+
+class Leading(NamedTuple):
+    """Σ ≈ U (diag(above) + rest) Uᵀ + rest (1 − U Uᵀ)."""
+
+    basis: Tensor  # U, (in, k)
+    above: Tensor  # (k,)
+    rest: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +55,18 @@ class Metric:
     def out_root(self) -> Tensor | None:
         """D, upper triangular, with Dᵀ D = G."""
         return None if self.gradient is None else torch.linalg.cholesky(self.gradient).mT
+
+    @cached_property
+    def leading(self) -> Leading:
+        """The directions that the inputs fill most, found by a random start and two products with Σ."""
+        sigma = self.covariance.float()
+        size, count = len(sigma), -(-len(sigma) // _LEADING)
+        basis = torch.randn(size, count, generator=torch.Generator().manual_seed(0)).to(sigma)
+        for _ in range(2):
+            basis = torch.linalg.qr(sigma @ basis).Q
+        values, turn = torch.linalg.eigh(basis.T @ sigma @ basis)
+        rest = max(0.0, float(sigma.diagonal().sum() - values.sum())) / (size - count)
+        return Leading(basis @ turn, values - rest, rest)
 
     def whiten(self, matrix: Tensor) -> Tensor:
         """D W L, in which the metric is the plain norm."""

@@ -17,7 +17,7 @@ from .metric import Metric
 
 _ENOUGH = 1e-3  # a sweep that gains a smaller share of the loss is the last
 _NEAR = 1e-2  # of the first residual: a parameter is found no nearer than this, since the next sweep goes on
-_WORK = 4 * 10**11  # mult-adds of weighing errors in one fit, about a minute of one core
+_ROUNDING = 1e-6  # of a change of W: so near are those of one parameter to each other, if W is linear in it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +26,13 @@ class Effort:
 
     sweeps: int
     steps: int
+    wide: int = 2048  # of more inputs than this, steps see the leading directions of Σ alone
+    judged: torch.dtype = torch.float64  # in which errors are weighed
 
 
 FULL = Effort(3, 20)
-QUICK = Effort(2, 8)  # to compare: within a few hundredths of what the full effort reaches
+QUICK = Effort(2, 8, wide=1024)  # within a few hundredths of what the full effort reaches
+ROUGH = Effort(2, 4, wide=1024, judged=torch.float32)  # to compare: within a few hundredths of the quick one
 _EFFORT: ContextVar[Effort] = ContextVar("effort", default=FULL)
 
 
@@ -76,7 +79,9 @@ def refine_(
     formed = Formed(transform, form)
     values = {name: value.detach().double() for name, value in formed.named_parameters()}
     target = target.double()
-    exact, rough = (_weighing(metric, target.to(dtype)) for dtype in (torch.float64, torch.float32))
+    weigh = _weighing(metric, effort.judged)
+    is_wide = target.shape[1] > effort.wide
+    weigh_step = (_weighing_the_leading if is_wide else _weighing)(metric, torch.float32)
 
     def former(dtype: torch.dtype, name: str = "") -> Callable[..., Tensor]:
         """W as a function of the parameter of this name, the others held."""
@@ -90,40 +95,67 @@ def refine_(
 
         return made
 
-    def loss(formed_matrix: Tensor) -> float:
-        error = formed_matrix - target
-        return float((exact(error) * error).sum())
-
-    out_features, in_features = target.shape
-    visits = effort.sweeps * max(1, len(values)) * out_features * in_features * (in_features + out_features)
-    steps = effort.steps if metric is None else max(2, min(effort.steps, _WORK // visits))
-    best = loss(former(torch.float64)())
+    error = target - former(torch.float64)()
+    weighed = weigh(error)
+    best = float((error * weighed).sum())
     for _ in range(effort.sweeps):
         before = best
         for name in values:
             precise, single = former(torch.float64, name), former(torch.float32, name)
             with torch.enable_grad():
                 matrix, adjoint = vjp(precise, values[name])[:2]
-                missing = adjoint(exact(target - matrix))[0]
-            found = values[name] + _change(single, values[name], missing, rough, steps)
-            now = loss(precise(found))
-            if now < best:
-                values[name], best = found, now
+                missing = adjoint(weighed)[0]
+            change = _change(single, values[name], missing, weigh_step, effort.steps)
+            moved = precise(values[name] + change) - matrix
+            weighed_move = weigh(moved)
+            curvature = float((moved * weighed_move).sum())
+            step = float((moved * weighed).sum()) / curvature if curvature > 0 else 0.0
+            found = values[name] + step * change
+            if not _is_near(precise(found) - matrix, step * moved):
+                continue  # W is not linear in this parameter
+            values[name], error, weighed = found, error - step * moved, weighed - step * weighed_move
+            best = float((error * weighed).sum())
         if before - best <= _ENOUGH * before:
             break
     for name, parameter in formed.named_parameters():
         parameter.copy_(values[name])
 
 
-def _weighing(metric: Metric | None, like: Tensor) -> Callable[[Tensor], Tensor]:
+def _weighing(metric: Metric | None, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     """E → G E Σ up to a factor: both are scaled, so that single precision holds them."""
     if metric is None:
         return lambda error: error
-    sigma = (metric.covariance / metric.covariance.diagonal().mean()).to(like)
+    sigma = _scaled(metric.covariance).to(dtype)
     if metric.gradient is None:
-        return lambda error: error @ sigma
-    gram = (metric.gradient / metric.gradient.diagonal().mean()).to(like)
-    return lambda error: gram @ (error @ sigma)
+        return lambda error: (error.to(dtype) @ sigma).to(error)
+    gram = _scaled(metric.gradient).to(dtype)
+    return lambda error: (gram @ (error.to(dtype) @ sigma)).to(error)
+
+
+def _weighing_the_leading(metric: Metric | None, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """The same by the leading directions of Σ, all others being worth the same."""
+    if metric is None:
+        return lambda error: error
+    size = metric.covariance.diagonal().mean()
+    basis, above = metric.leading.basis.to(dtype), (metric.leading.above / size).to(dtype)
+    rest = metric.leading.rest / float(size)
+    gram = None if metric.gradient is None else _scaled(metric.gradient).to(dtype)
+
+    def weighed(error: Tensor) -> Tensor:
+        seen = error @ basis * above
+        return (seen if gram is None else gram @ seen) @ basis.T + rest * error
+
+    return weighed
+
+
+def _scaled(moment: Tensor) -> Tensor:
+    """With a mean eigenvalue of 1."""
+    return moment / moment.diagonal().mean()
+
+
+def _is_near(one: Tensor, other: Tensor) -> bool:
+    """Whether two changes of W are the same but for rounding."""
+    return bool((one - other).norm() <= _ROUNDING * other.norm())
 
 
 def _change(

@@ -131,6 +131,31 @@ def test_a_file_of_openvino_computes_no_shapes(tmp_path: Path) -> None:
     assert done.bytes <= limit(student)
 
 
+def test_a_file_of_openvino_names_what_goes_in_and_out_and_holds_small_constants_once(tmp_path: Path) -> None:
+    layers = nn.Sequential(nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 96))
+    student = us.substitute(layers, us.plan(layers, "hashed", ratio=0.5, include=["*"]))
+    done = us.export(student, tmp_path / "student.xml", (2, 96))
+    network = imported("openvino").Core().read_model(str(done.path))
+    assert all(port.get_names() for port in (*network.inputs, *network.outputs))
+    inner = [node for node in network.get_ops() if node.get_type_name() not in ("Parameter", "Result")]
+    assert all(node.get_friendly_name().isdigit() for node in inner)
+    small = [node.get_data() for node in inner if node.get_type_name() == "Constant"]
+    held = [(str(value.dtype), value.shape, value.tobytes()) for value in small if value.size <= 64]
+    assert len(held) == len(set(held)) > 1
+
+
+def test_what_the_quantiser_raises_is_an_export_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no scales for node 3\nand more")
+
+    monkeypatch.setattr("onnxruntime.quantization.quantize_static", fails)
+    with pytest.raises(us.ExportError, match=r"cannot make .* eight-bit: no scales for node 3$"):
+        us.export(small(), tmp_path / "eight.onnx", X, int8=[X])
+    assert not list(tmp_path.iterdir())
+
+
 def test_openvino_folds_no_random_numbers_and_no_types_that_numpy_lacks() -> None:
     openvino = imported("openvino")
     ops = openvino.opset13

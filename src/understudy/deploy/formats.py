@@ -42,6 +42,8 @@ def write(program: torch.export.ExportedProgram, path: Path, kind: Format, model
         try:
             network = openvino.Core().read_model(str(between))
             _fold_small_(network)
+            _share_small_(network)
+            _forget_names_(network)
             openvino.serialize(network, str(path))
         except RuntimeError as error:
             raise not_run("openvino", model, error) from error
@@ -92,6 +94,29 @@ def _fold_small_(network: Any) -> None:
             continue
         for port, value in zip(node.outputs(), values, strict=True):
             port.replace(openvino.opset13.constant(value).output(0))
+
+
+def _share_small_(network: Any) -> None:
+    """Hold equal small constants once: a hash takes the same few numbers again in every layer."""
+    held: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
+    for node in network.get_ordered_ops():
+        if node.get_type_name() != "Constant" or not _is_small(node.output(0)):
+            continue
+        value = node.get_data()
+        first = held.setdefault((str(value.dtype), value.shape, value.tobytes()), node)
+        if first is not node:
+            node.output(0).replace(first.output(0))
+
+
+def _forget_names_(network: Any) -> None:
+    """Number what lies between inputs and outputs: the names of a graph are a fifth of its text."""
+    for number, node in enumerate(network.get_ordered_ops()):
+        if node.get_type_name() in ("Parameter", "Result"):
+            continue
+        node.set_friendly_name(str(number))
+        for port in node.outputs():
+            if all(reader.get_node().get_type_name() != "Result" for reader in port.get_target_inputs()):
+                port.get_tensor().set_names(set())
 
 
 def _is_small(port: Any) -> bool:
@@ -168,17 +193,21 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
 
     with tempfile.TemporaryDirectory() as folder, _quiet():
         between = Path(folder) / "int8.onnx"
-        quantization.quantize_static(
-            str(path),
-            str(between),
-            Reader(),
-            nodes_to_exclude=grouped,  # whose scales the quantiser takes for those of one group
-            quant_format=quantization.QuantFormat.QDQ,
-            per_channel=True,
-            reduce_range=True,  # weights of seven bits: with eight, sums overflow on processors without VNNI
-            activation_type=quantization.QuantType.QUInt8,
-            weight_type=quantization.QuantType.QInt8,
-        )
+        try:
+            quantization.quantize_static(
+                str(path),
+                str(between),
+                Reader(),
+                nodes_to_exclude=grouped,  # whose scales the quantiser takes for those of one group
+                quant_format=quantization.QuantFormat.QDQ,
+                per_channel=True,
+                reduce_range=True,  # weights of seven bits: with eight, sums overflow without VNNI
+                activation_type=quantization.QuantType.QUInt8,
+                weight_type=quantization.QuantType.QInt8,
+            )
+        except Exception as error:  # the quantiser raises whatever it meets
+            lines = str(error).strip().splitlines() or [repr(error)]
+            raise ExportError(f"onnxruntime cannot make {path.name} eight-bit: {lines[0]}") from error
         path.write_bytes(between.read_bytes())
 
 

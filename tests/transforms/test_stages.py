@@ -60,3 +60,22 @@ def test_few_and_many_vectors_in_rows_meet_the_same_blocks(training: bool) -> No
             torch.testing.assert_close(x.grad, wanted @ dense)
             whole = (wanted.T @ x).detach().reshape(4, 2, 4, 3)
             torch.testing.assert_close(weight.grad, whole[range(4), :, range(4)])
+
+
+@pytest.mark.parametrize("count", [1, 7, 1025])
+def test_blocks_write_where_they_belong_and_give_the_same(count: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    stage = Blocks(torch.randn(3, 5, 4, generator=generator))
+    x = torch.randn(count, 12, generator=generator)
+    asked = x @ torch.block_diag(*stage.weight).T
+    with torch.no_grad():
+        found = stage.rows(x)
+        mapped = torch.func.vmap(stage.rows)(x.expand(2, -1, -1))
+        with torch.autocast("cpu", torch.bfloat16):
+            brief = stage.rows(x)
+        shape = Blocks(stage.weight.to("meta")).rows(x.to("meta")).shape
+    assert found.is_contiguous()
+    for one in (found, *mapped, stage.rows(x)):
+        assert torch.allclose(one, asked, atol=1e-5)
+    assert brief.dtype == torch.bfloat16
+    assert shape == found.shape

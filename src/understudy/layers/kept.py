@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from understudy._util.capturing import is_captured
 from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, Order
 from understudy.transforms.stages import Product, State
@@ -164,7 +165,7 @@ class Kept:
 
     def _now(self, layer: nn.Module) -> _Record | None:
         """The record, a new one if anything it was made from is another tensor, or another value."""
-        if _is_captured():
+        if is_captured():
             return None
         record = self._record
         if record is None or not record.fits(layer):
@@ -192,13 +193,3 @@ def _count(*_: object) -> None:
 
 
 register_optimizer_step_post_hook(_count)
-
-
-def _is_captured() -> bool:
-    """Whether tensors are not what they seem: in graphs that are captured, traced or transformed."""
-    return bool(
-        torch.compiler.is_compiling()  # first: a compiler need not look at what follows
-        or torch._C._get_tracing_state() is not None
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-    )

@@ -72,8 +72,8 @@ def refine_(
 
     With the others held, W = L(θ) is linear in a parameter θ, but for a constant, and the best one solves
     Lᵀ(G L(θ) Σ) = Lᵀ(G target Σ). L and its adjoint are those of forming the matrix, so every family has this
-    fit, whoever wrote it; one that is not linear in a whole parameter keeps its plain fit. `making` says how
-    much is done.
+    fit, whoever wrote it; one that is not linear in a whole parameter keeps its plain fit. What steps find is
+    a direction; how far to go there is told by the whole metric. `making` says how much is done.
     """
     effort = _EFFORT.get()
     formed = Formed(transform, form)

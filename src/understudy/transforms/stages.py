@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from understudy._util.capturing import is_captured
+
 
 class Stage(Protocol):
     """One step of a prepared transform, linear in its input."""
@@ -67,14 +69,18 @@ class Product(NamedTuple):
 
 def few_rows(*, training: bool) -> int:
     """Up to so many vectors in rows meet a block-diagonal matrix sooner as batched products; measured."""
-    return 2048 if training else 512
+    return 2048 if training else 1024
 
 
 def by_blocks(x: Tensor, weight: Tensor) -> Tensor:
     """Rows (…, groups · columns) times the transposed block-diagonal matrix of a (groups, rows, columns)."""
     groups, rows, columns = weight.shape
-    out = torch.bmm(x.reshape(-1, groups, columns).transpose(0, 1), weight.mT)  # (groups, n, rows)
-    return out.transpose(0, 1).reshape(-1, groups * rows)
+    slices, blocks = x.reshape(-1, groups, columns).transpose(0, 1), weight.mT
+    if torch.is_grad_enabled() or is_captured() or _is_cast(x):
+        return torch.bmm(slices, blocks).transpose(0, 1).reshape(-1, groups * rows)  # of (groups, n, rows)
+    out = x.new_empty(slices.shape[1], groups, rows)
+    torch.bmm(slices, blocks, out=out.transpose(0, 1))  # written where it belongs, not moved there
+    return out.flatten(1)
 
 
 class Blocks(NamedTuple):
@@ -166,8 +172,12 @@ def columns_by_rows(stage: Stage, x: Tensor) -> Tensor:
 
 def result_type(x: Tensor) -> torch.dtype:
     """What a stage that computes in a precision of its own returns: the input's type, or that of autocast."""
-    autocast = not x.is_meta and torch.is_autocast_enabled(x.device.type)
-    return torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
+    return torch.get_autocast_dtype(x.device.type) if _is_cast(x) else x.dtype
+
+
+def _is_cast(x: Tensor) -> bool:
+    """Whether autocast takes products of this tensor to another type."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def is_plain(stage: Stage) -> bool:

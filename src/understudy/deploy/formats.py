@@ -19,7 +19,7 @@ import torch
 from understudy.counting.trace import Example
 
 from .graph import ExportError
-from .runtimes import Format, _arrays, imported, not_run
+from .runtimes import Format, _arrays, first_line, imported, not_run
 
 _SMALL = 64  # entries that a constant may have to be folded: shapes and axes, never weights
 _FOLDED = {"f16", "f32", "f64", "i8", "u8", "i32", "i64", "boolean"}  # what NumPy has the same of
@@ -109,7 +109,7 @@ def _share_small_(network: Any) -> None:
 
 
 def _forget_names_(network: Any) -> None:
-    """Number what lies between inputs and outputs: the names of a graph are a fifth of its text."""
+    """Number what lies between inputs and outputs: its names are text that nobody looks up."""
     for number, node in enumerate(network.get_ordered_ops()):
         if node.get_type_name() in ("Parameter", "Result"):
             continue
@@ -206,8 +206,7 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
                 weight_type=quantization.QuantType.QInt8,
             )
         except Exception as error:  # the quantiser raises whatever it meets
-            lines = str(error).strip().splitlines() or [repr(error)]
-            raise ExportError(f"onnxruntime cannot make {path.name} eight-bit: {lines[0]}") from error
+            raise ExportError(f"onnxruntime cannot make {path.name} eight-bit: {first_line(error)}") from error
         path.write_bytes(between.read_bytes())
 
 

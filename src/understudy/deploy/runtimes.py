@@ -65,8 +65,12 @@ def opened(path: Path, kind: Format) -> Runner:
 def not_run(kind: Format, name: str, error: Exception) -> ExportError:
     """What a runtime raised, as one line."""
     runtime = {"onnx": "ONNX Runtime", "openvino": "OpenVINO"}.get(kind, "PyTorch")
-    lines = str(error).strip().splitlines() or [repr(error)]
-    return ExportError(f"{runtime} cannot run {name}: {lines[0]}")
+    return ExportError(f"{runtime} cannot run {name}: {first_line(error)}")
+
+
+def first_line(error: Exception) -> str:
+    """What an error says before it explains itself."""
+    return (str(error).strip().splitlines() or [repr(error)])[0]
 
 
 def _arrays(example: Example) -> list[Any]:

@@ -206,7 +206,8 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
                 weight_type=quantization.QuantType.QInt8,
             )
         except Exception as error:  # the quantiser raises whatever it meets
-            raise ExportError(f"onnxruntime cannot make {path.name} eight-bit: {first_line(error)}") from error
+            said = first_line(error)
+            raise ExportError(f"onnxruntime cannot make {path.name} eight-bit: {said}") from error
         path.write_bytes(between.read_bytes())
 
 

@@ -67,7 +67,7 @@ def test_leading_directions_of_the_inputs_show_the_way_where_they_are_many(name:
     plain = kind(WIDTH, WIDTH, kind.knob_at(WIDTH, WIDTH, 0.4), seed=1, dtype=torch.float64)
     plain.project_(weight())
     before = float(metric().loss(plain.matrix().detach() - weight()) / metric().loss(weight()))
-    with making(Effort(3, 20, wide=0)):
+    with making(Effort(3, 20, work=0)):
         by_leading = lost(name)
     assert by_leading <= before * (1 + 1e-9)
     assert before - by_leading > 0.5 * (before - lost(name))

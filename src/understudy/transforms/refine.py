@@ -26,13 +26,13 @@ class Effort:
 
     sweeps: int
     steps: int
-    wide: int = 2048  # of more inputs than this, steps see the leading directions of Σ alone
+    work: int = 4 * 10**11  # mult-adds of all steps with the whole Σ; above them they see what leads in it
     judged: torch.dtype = torch.float64  # in which errors are weighed
 
 
 FULL = Effort(3, 20)
-QUICK = Effort(2, 8, wide=1024)  # within a few hundredths of what the full effort reaches
-ROUGH = Effort(2, 4, wide=1024, judged=torch.float32)  # to compare: within a few hundredths of the quick one
+QUICK = Effort(2, 8, work=10**10)  # within a few hundredths of what the full effort reaches
+ROUGH = Effort(2, 4, work=4 * 10**9, judged=torch.float32)  # to compare: within a few hundredths of QUICK
 _EFFORT: ContextVar[Effort] = ContextVar("effort", default=FULL)
 
 
@@ -80,8 +80,9 @@ def refine_(
     values = {name: value.detach().double() for name, value in formed.named_parameters()}
     target = target.double()
     weigh = _weighing(metric, effort.judged)
-    is_wide = target.shape[1] > effort.wide
-    weigh_step = (_weighing_the_leading if is_wide else _weighing)(metric, torch.float32)
+    steps = effort.sweeps * effort.steps * len(values)
+    is_too_much = steps * target.numel() * sum(target.shape) > effort.work
+    weigh_step = (_weighing_the_leading if is_too_much else _weighing)(metric, torch.float32)
 
     def former(dtype: torch.dtype, name: str = "") -> Callable[..., Tensor]:
         """W as a function of the parameter of this name, the others held."""

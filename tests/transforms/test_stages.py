@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from understudy.transforms.stages import Blocks, Permute, Product, Stage, few_rows, is_plain
+from understudy.transforms.stages import Blocks, Permute, Product, Stage, by_blocks, few_rows, is_plain
 
 
 def normal(*shape: int) -> Tensor:
@@ -60,6 +61,40 @@ def test_few_and_many_vectors_in_rows_meet_the_same_blocks(training: bool) -> No
             torch.testing.assert_close(x.grad, wanted @ dense)
             whole = (wanted.T @ x).detach().reshape(4, 2, 4, 3)
             torch.testing.assert_close(weight.grad, whole[range(4), :, range(4)])
+
+
+WIDE = torch.randn(3, 90, 40, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("blocks", [WIDE, WIDE.mT], ids=["more rows", "more columns"])
+@pytest.mark.parametrize("count", [0, 1, 5, few_rows(training=True) + 1])
+def test_wide_blocks_are_trained_by_products_alone(blocks: Tensor, count: int) -> None:
+    x, weight = normal(count, blocks[:, 0].numel()).requires_grad_(), blocks.clone().requires_grad_()
+    dense = torch.block_diag(*blocks)
+    out = Blocks(weight).rows(x)
+    assert "ByBlocks" in type(out.grad_fn).__name__
+    torch.testing.assert_close(out, x @ dense.T)
+    out.backward(wanted := normal(count, len(dense)))
+    torch.testing.assert_close(x.grad, wanted @ dense)
+    parts = [w.T @ s for w, s in zip(wanted.chunk(3, 1), x.detach().chunk(3, 1), strict=True)]
+    torch.testing.assert_close(weight.grad, torch.stack(parts))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own, in forward mode
+def test_wide_blocks_have_every_derivative() -> None:
+    x, weight = normal(2, 120).requires_grad_(), WIDE.clone().requires_grad_()
+    assert torch.autograd.gradcheck(by_blocks, (x, weight), fast_mode=True)
+    assert torch.autograd.gradgradcheck(by_blocks, (x, weight), fast_mode=True)
+    with forward_ad.dual_level():
+        pair = forward_ad.make_dual(x, x), forward_ad.make_dual(weight, weight)
+        for given in (pair, (pair[0], weight), (x, pair[1])):
+            made = forward_ad.unpack_dual(by_blocks(*given))
+            times = sum(value is not plain for value, plain in zip(given, (x, weight), strict=True))
+            torch.testing.assert_close(made.tangent, times * made.primal)
+    by_blocks(x, WIDE).sum().backward()
+    torch.testing.assert_close(x.grad, torch.ones(2, 270, dtype=x.dtype) @ torch.block_diag(*WIDE))
+    by_blocks(x.detach(), weight).sum().backward()
+    assert weight.grad is not None
 
 
 @pytest.mark.parametrize("count", [1, 7, 1025])

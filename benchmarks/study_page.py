@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -228,7 +229,7 @@ def _more(points: float) -> str:
 def beside_dense(study: Study) -> list[str]:
     """A line a cost: which students err less than the best taught dense network that costs no more.
 
-    Without one that costs about as much, nothing is said of a student.
+    Without one that costs about as much, or less and errs less, nothing is said of a student.
     """
     students = [result for kind in study.structures for result in study.of(kind)]
     dense = [result for result in study.results if result.role == "baseline" and result.attention]
@@ -247,9 +248,9 @@ def _told(students: Sequence[Result], dense: Sequence[Result], cost: Cost) -> li
             continue
         known = [(price / mine, one.top1) for one in dense if (price := cost(one)) and one.top1 is not None]
         no_dearer = [(share, error) for share, error in known if share <= EQUAL[1]]
-        if any(share >= EQUAL[0] for share, _ in no_dearer):
-            least = min(error for _, error in no_dearer)
-            better.setdefault(kind_of(student), []).append(least - student.top1)
+        gain = min((error for _, error in no_dearer), default=math.inf) - student.top1
+        if gain <= -NOTICED or any(share >= EQUAL[0] for share, _ in no_dearer):
+            better.setdefault(kind_of(student), []).append(gain)
     gains = {kind: statistics.fmean(values) for kind, values in better.items()}
     if not gains:
         return []

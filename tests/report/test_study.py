@@ -153,6 +153,12 @@ def test_dense_networks_that_cost_no_more_are_the_rivals() -> None:
     ]
 
 
+def test_a_cheaper_dense_network_that_errs_less_settles_it() -> None:
+    runs = [run("low_rank", 14.0, latency=2.3), run("narrow", 13.0, latency=1.2)]
+    *_, in_pytorch, _ = beside_dense(Study(runs))
+    assert in_pytorch == "| latency in PyTorch | none | none | `low_rank` 1.00 |"
+
+
 def test_a_dense_network_of_unknown_latency_is_no_rival() -> None:
     untimed = dataclasses.replace(run("narrow", 10.0), speed=None)
     *_, latency, _ = beside_dense(Study([run("low_rank", 14.0), run("shallow", 15.0), untimed]))

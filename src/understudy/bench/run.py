@@ -62,7 +62,7 @@ def run(
 
 # glibc gives freed memory of the size of images back to the system and is given it anew, page by page, at
 # the next operation. Other allocators keep it, as the runtimes do beside which PyTorch is timed.
-_KEPT_MEMORY = {
+KEPT_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
     "MALLOC_TOP_PAD_": str(1 << 28),
@@ -77,6 +77,6 @@ def _call(*arguments: str, timeout: float | None = None) -> Any:
         text=True,
         check=True,
         timeout=timeout,
-        env={**os.environ, **_KEPT_MEMORY},
+        env={**os.environ, **KEPT_MEMORY},
     )
     return json.loads(finished.stdout.strip().splitlines()[-1])

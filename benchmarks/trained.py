@@ -40,7 +40,10 @@ def cells() -> list[Cell]:
         for method in asked
     ]
     return found + [
-        Cell(network, name, 0.5, updates=UPDATES[network]) for network in NETWORKS for name in SLOW
+        Cell(network, name, share, updates=UPDATES[network])
+        for share in SHARES
+        for network in NETWORKS
+        for name in SLOW
     ]
 
 

@@ -68,7 +68,7 @@ def _traced(model: nn.Module, example: Example, way: Way) -> Trace:
     inputs = tree_map_only(Tensor, way.given, example)  # a network may write to its input
     tracer = _Tracer(network)
     with torch.no_grad(), way.mode, noting_reads(tracer.readable), tracer:
-        _call(network, inputs)
+        call(network, inputs)
     return tracer.record
 
 
@@ -89,7 +89,8 @@ def as_inputs(example: Example, model: nn.Module | None = None) -> Example:
     return example
 
 
-def _call(network: nn.Module, example: Example) -> None:
+def call(network: nn.Module, example: Example) -> None:
+    """Run a network on what `as_inputs` gives."""
     if isinstance(example, Tensor):
         network(example)
     elif isinstance(example, Mapping):

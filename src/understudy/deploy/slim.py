@@ -41,6 +41,9 @@ def hold_as_read_(graph: Any) -> None:
         for reader, place in list(node.outputs[0].uses()):
             reader.replace_input_with(place, source)
         graph.remove(node, safe=True)
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and id(value) not in given:  # the shapes of what is gone
+            del graph.initializers[name]
 
 
 def slim_onnx_(proto: Any) -> None:

@@ -27,7 +27,7 @@ from measure import RESULTS, best_of, write
 from study_page import filled
 from understudy import data
 from understudy.deploy.runtimes import opened
-from understudy.experiments import read_results
+from understudy.experiments import read_index, read_results
 from understudy.experiments.folder import find_results, run_folder, write_result
 from understudy.experiments.speed import measure_speeds
 from understudy.report.figures.style import report_styles
@@ -57,7 +57,7 @@ def main() -> None:
             write(SHIPPED.stem, {"latency_ms": shipped_latencies(given.sweep, given.data)})
         take(given.sweep, KEPT)
     results = kept()
-    page = filled(PAGE.read_text(encoding="utf-8"), results, shipped())
+    page = filled(PAGE.read_text(encoding="utf-8"), results, shipped(), cells())
     PAGE.write_text(page, encoding="utf-8")
     REPORT.write_text(report(results), encoding="utf-8")
 
@@ -99,6 +99,11 @@ def take(sweep: Path, into: Path) -> None:
 def kept() -> list[Result]:
     """The committed results, in the grid's order."""
     return read_results(KEPT)
+
+
+def cells() -> int:
+    """How many runs the grid has in all."""
+    return len(read_index(KEPT).cells)
 
 
 def report(results: list[Result]) -> str:

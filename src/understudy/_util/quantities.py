@@ -69,6 +69,11 @@ def format_bytes(count: int) -> str:
     return f"{count} B"
 
 
+def format_ms(time_ms: float) -> str:
+    """16.94 → `16.9`, 1120.3 → `1,120`: three digits, never an exponent."""
+    return f"{time_ms:.3g}" if time_ms < 999.5 else f"{time_ms:,.0f}"
+
+
 def format_share(part: int | None, whole: int | None) -> str:
     """Part of a whole in percent."""
     if part is None or not whole:

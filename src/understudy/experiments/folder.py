@@ -59,14 +59,31 @@ class Index:
 
 
 def read_index(out: Path) -> Index:
-    """The grid of a sweep's folder; a ResultsError says what is wrong with any other folder."""
+    """The grid of a sweep's folder; a ResultsError says what is wrong with any other folder.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, read_index, sweep
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> _ = sweep(grid, Path("sweep"))
+    >>> read_index(Path("sweep")).identity == grid.identity
+    True
+    """
     if not (out / _INDEX).is_file():
         raise ResultsError(f"{out} holds no sweep (no {_INDEX})")
     return _read(Index, out / _INDEX, FORMAT)
 
 
 def read_results(out: Path) -> list[Result]:
-    """The results of all cells, in the grid's order; a cell without one yet is left out."""
+    """The results of all cells, in the grid's order; a cell without one yet is left out.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, read_results, sweep
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> read_results(Path("sweep")) == sweep(grid, Path("sweep"))
+    True
+    """
     found = find_results(out)
     for problem in found.passed_over:
         raise problem
@@ -82,7 +99,18 @@ class Found:
 
 
 def find_results(out: Path) -> Found:
-    """The results of all cells, as `read_results`; one that cannot be read is told and stops no other."""
+    """The results of all cells, as `read_results`; one that cannot be read is told and stops no other.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, find_results, sweep
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> [result] = sweep(grid, Path("sweep"))
+    >>> _ = Path("sweep", "results", f"{result.name}.json").write_text("cut sh")
+    >>> found = find_results(Path("sweep"))
+    >>> found.results, len(found.passed_over)
+    ([], 1)
+    """
     found = Found([], [])
     for entry in read_index(out).cells:
         path = _result_file(out, entry.name)

@@ -240,14 +240,19 @@ def test_cells_that_are_measured_are_found_again() -> None:
 
 def test_trained_networks_have_a_row_for_every_method_and_budget() -> None:
     cell = {"network": "wrn_16_2", "metric": "params", "method": "btt", "share": 0.5}
+    made = {"commit": "1c13014cd85d", "score": {"top1": 91.0}, "recovered": {"top1": 90.0}}
+    older = {"commit": trained.OLDER[0], "score": {"top1": 90.04}, "recovered": {"top1": 92.5}}
     done = [
-        {**cell, "score": {"top1": 90.04}, "recovered": {"top1": 92.5}},
-        {**cell, "share": 0.15, "refused": "out of reach"},
-        {**cell, "metric": "mult_adds", "score": {"top1": 91.0}, "recovered": {"top1": 90.0}},
+        {**cell, **older},
+        {**cell, "share": 0.15, "refused": "btt on WideResNet: 10 parameters is below what is reachable"},
+        {**cell, "metric": "mult_adds", **made},
+        {**cell, "metric": "mult_adds", "share": 0.3, "refused": "0.4 of 75.2 % are left at 50 %"},
+        {**cell, **older, "method": "torch_pruning"},
     ]
     assert trained.lines(done) == [
-        "| wrn_16_2 | parameters | `btt` | 90.0 → 92.5 | – | – |",
-        "| wrn_16_2 | mult-adds | `btt` | 91.0 → 90.0 | – | – |",
+        "| wrn_16_2 | parameters | `btt` | 90.0 → 92.5† |  | out of reach |",
+        "| wrn_16_2 | parameters | `torch_pruning` | 90.0 → 92.5 |  |  |",
+        "| wrn_16_2 | mult-adds | `btt` | 91.0 → 90.0 | nothing left |  |",
     ]
 
 

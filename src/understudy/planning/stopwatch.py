@@ -19,7 +19,7 @@ from understudy._util.modules import first_input
 from understudy._util.wrappers import unwrapped
 from understudy.counting.trace import Example, as_inputs, call_on
 
-_SECONDS = 0.5  # in which passes are begun
+_SECONDS = 1.0  # in which passes are begun
 _PASSES = 20  # at most
 _FUSED = 1.1  # times the whole pass that its parts take, where more than hooks is between them
 Lap = tuple[str, int]  # the site, or empty between sites; and its nanoseconds

@@ -59,7 +59,10 @@ def pace_remark(survey: Sites, layers: Sequence[PlannedLayer], times: Times) -> 
     threads = torch.get_num_threads()
     how = f"(modelled for {threads} thread{'s' if threads > 1 else ''}; us.speed measures)"
     if after <= _ABOUT * before:
-        return f"about as quick as the original: for this example its stand-ins save next to no time {how}"
+        return (
+            "about as quick as the original, perhaps a little slower: for this example its stand-ins take "
+            f"about as long as what they stand for {how}"
+        )
     return (
         f"smaller, but slower: for this example its stand-ins take about {after / before:.1f} times as long "
         f"as what they stand for {how}"

@@ -24,7 +24,7 @@ from .checks import GridError
 from .grid import Grid
 
 FORMAT = 2  # of grid.json
-_INDEX, _RESULTS, _RUNS = "grid.json", "results", "runs"
+INDEX, _RESULTS, _RUNS = "grid.json", "results", "runs"
 Record = TypeVar("Record")
 
 
@@ -69,9 +69,9 @@ def read_index(out: Path) -> Index:
     >>> read_index(Path("sweep")).identity == grid.identity
     True
     """
-    if not (out / _INDEX).is_file():
-        raise ResultsError(f"{out} holds no sweep (no {_INDEX})")
-    return _read(Index, out / _INDEX, FORMAT)
+    if not (out / INDEX).is_file():
+        raise ResultsError(f"{out} holds no sweep (no {INDEX})")
+    return _read(Index, out / INDEX, FORMAT)
 
 
 def read_results(out: Path) -> list[Result]:
@@ -154,9 +154,9 @@ def opened(out: Path, grid: Grid) -> Iterator[None]:
     """Make the folder this grid's, and keep other sweeps out of it meanwhile."""
     if out.exists() and not out.is_dir():
         raise GridError(f"{out} is a file: choose another --out")
-    if out.is_dir() and not (out / _INDEX).exists():
+    if out.is_dir() and not (out / INDEX).exists():
         names = [path.name for path in out.iterdir()]
-        strange = [name for name in names if name != ".lock" and not name.startswith(f".{_INDEX}.")]
+        strange = [name for name in names if name != ".lock" and not name.startswith(f".{INDEX}.")]
         if strange:
             raise GridError(f"{out} holds no sweep but {strange[0]}: choose another --out")
     out.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def opened(out: Path, grid: Grid) -> Iterator[None]:
 def _claim(out: Path, grid: Grid) -> None:
     """Refuse a folder of another grid; one whose cells are all in this grid is taken up, and grows."""
     entries = tuple(IndexEntry(cell.name, cell.id) for cell in grid.cells)
-    if (out / _INDEX).exists():
+    if (out / INDEX).exists():
         index = read_index(out)
         for problem in find_results(out).passed_over:
             if isinstance(problem, OtherVersionError):  # before anything is changed
@@ -183,6 +183,6 @@ def _claim(out: Path, grid: Grid) -> None:
             )
     for folder in (_RESULTS, _RUNS):
         (out / folder).mkdir(exist_ok=True)
-    for leftover in [*out.glob(f".{_INDEX}.*"), *(out / _RESULTS).glob(".*.json.*")]:
+    for leftover in [*out.glob(f".{INDEX}.*"), *(out / _RESULTS).glob(".*.json.*")]:
         leftover.unlink()  # half written by a sweep that was killed
-    write_record(out / _INDEX, Index(__version__, grid.name, grid.identity, entries), FORMAT)
+    write_record(out / INDEX, Index(__version__, grid.name, grid.identity, entries), FORMAT)

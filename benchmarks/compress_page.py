@@ -12,7 +12,7 @@ from typing import Any
 
 from measure import RESULTS
 from understudy.report.figures.canvas import drawing, marked, new_figure, save
-from understudy.report.figures.style import styles
+from understudy.report.figures.style import COLOURS, MARKERS, Style
 
 PAGE = Path(__file__).parent.parent / "docs" / "compress.md"
 FIGURES = PAGE.parent / "figures"
@@ -25,9 +25,14 @@ NETWORKS = {
     "resnet56": "ResNet-56, CIFAR-10: accuracy, %",
     "wrn_16_2": "WRN-16-2, CIFAR-10: accuracy, %",
     "efficientnet_lite0": "EfficientNet-Lite0, ImageNet: accuracy, %",
-    "minilm": "MiniLM, sentences: cosine to the original's embeddings",
+    "minilm": "MiniLM, sentences: cosine to the original",
 }
 OURS = ("auto", "pivoted")  # they come first
+WEIGHTS_ALONE, RECOVERED = "low rank fitted to the weights alone", ", recovered"
+METHODS = ("auto", "pivoted", "low_rank", WEIGHTS_ALONE, "torch_pruning", "tensorly_torch", "narrower")
+LOOKS = {
+    name: Style(*colour, marker) for name, colour, marker in zip(METHODS, COLOURS, MARKERS, strict=False)
+}
 Cells = Sequence[dict[str, Any]]
 
 
@@ -78,45 +83,46 @@ def lines_of(cells: Cells, network: str) -> dict[str, list[tuple[float, float]]]
         name, share = cell["method"], 100 * cell["share"]
         recovered, score, plain = (_score(cell, part) for part in ("recovered", "score", "plain"))
         if recovered is not None:
-            found.setdefault(f"{name}, recovered", {})[share] = recovered
+            known = WEIGHTS_ALONE if name == "plain" else name
+            found.setdefault(f"{known}{RECOVERED}", {})[share] = recovered
         if score is not None and name not in ("narrower", "plain"):
             found.setdefault(name, {})[share] = score
         if plain is not None and name in ("auto", "low_rank"):
-            found.setdefault("low rank fitted to the weights alone", {})[share] = plain
+            found.setdefault(WEIGHTS_ALONE, {})[share] = plain
     return {
         name: sorted(points.items())
         for name, points in found.items()
-        if len(points) > 1 or "recovered" in name
+        if len(points) > 1 or name.endswith(RECOVERED)
     }
 
 
 def draw(cells: Cells) -> None:
-    """Score against the share of the parameters: a panel a network."""
+    """Score against the share of the parameters: a panel a network; hollow and larger where recovered."""
     FIGURES.mkdir(exist_ok=True)
-    lines = {network: lines_of(cells, network) for network in NETWORKS}
-    looks = styles({name for found in lines.values() for name in found})
-    named: set[str] = set()
+    handles: dict[str, Any] = {}
     with drawing():
-        figure, axes = new_figure(10.5, (1,) * len(NETWORKS))
-        for ax, (network, title) in zip(axes, NETWORKS.items(), strict=True):
+        figure, axes = new_figure(5.0, (1, 1), columns=3)
+        *panels, key = axes
+        for ax, (network, title) in zip(panels, NETWORKS.items(), strict=True):
             dense = max(_score(cell, "dense") or 0 for cell in cells if cell["network"] == network)
             ax.axhline(dense, color="#6b6b6b", linewidth=0.8, linestyle=":")
-            for name, points in lines[network].items():
-                alone = "recovered" in name
-                ax.plot(
+            for name, points in lines_of(cells, network).items():
+                recovered = name.endswith(RECOVERED)
+                look = LOOKS[name.removesuffix(RECOVERED)]
+                hollow = {"markerfacecolor": "none", "markersize": 8, "linestyle": "none", "zorder": 4}
+                [handles[name]] = ax.plot(
                     [share for share, _ in points],
                     [score for _, score in points],
-                    **marked(looks[name]),
-                    linestyle="none" if alone else "-",
-                    markerfacecolor="white" if alone else looks[name].light,
-                    label=None if name in named else name,
+                    **marked(look) | (hollow if recovered else {"linestyle": "-"}),
                 )
-                named.add(name)
             ax.set_title(title, loc="left")
             ax.set(xlim=(28, 97), ylim=(0, 1.05 * dense))
             ax.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
-        axes[-1].set_xlabel("parameters kept (of MiniLM: of its linear layers); dotted: the original")
-        figure.legend(loc="outside lower center", ncols=3)
+        for ax in panels[2:]:  # the lowest of each column
+            ax.set_xlabel("parameters kept")
+        key.axis("off")
+        order = [name + end for name in METHODS for end in ("", RECOVERED) if name + end in handles]
+        key.legend(handles=[handles[name] for name in order], labels=order, loc="center left")
         save(figure, FIGURES, "compress", kinds=("svg",))
 
 

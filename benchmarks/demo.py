@@ -1,6 +1,8 @@
-"""What `make demo` comes to: the whole of it in a new folder, once for every seed; and the page that says so.
+"""What `make demo` comes to: the whole of it in a new folder, once for every seed; and the pages that say so.
 
 python benchmarks/demo.py [--seeds 3] [--write]
+
+How the student of the first seed was made is kept in results/demo; its page is docs/reports/demo.html.
 """
 
 from __future__ import annotations
@@ -13,36 +15,43 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from measure import RESULTS, write
 from understudy._util.quantities import format_bytes
 from understudy._util.records import from_plain, to_plain
-from understudy.comparisons import Comparison, Role
+from understudy.comparisons import Call, Comparison, Role
+from understudy.compressions import Compressed
+from understudy.report import write_comparison
 from understudy.report.read.comparison import ROLES, called, claims
 
 ROOT = Path(__file__).parent.parent
+KEPT = RESULTS / "demo"
+REPORT = ROOT / "docs" / "reports" / "demo.html"
+TIMES: tuple[Callable[[Call], float], ...] = (lambda call: call.best_ms, lambda call: call.median_ms)
 _BEGIN, _END = "<!-- demo -->", "<!-- end of demo -->"
 _NOTHING = "No result is committed yet.\n"
 
 
-def demonstrated(seed: int) -> tuple[Comparison, float]:
-    """One run from nothing, and the seconds of it, importing included."""
+def demonstrated(seed: int) -> tuple[Comparison, Compressed, float]:
+    """One run from nothing, how its student was made, and the seconds of it, importing included."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "demo"
         command = [sys.executable, "-m", "understudy", "demo", "--seed", str(seed), "--out", str(out)]
         subprocess.run(command, check=True)
-        return Comparison.load(out), round(time.monotonic() - started, 1)
+        seconds = round(time.monotonic() - started, 1)
+        return Comparison.load(out), Compressed.load(out / "student"), seconds
 
 
 def section(runs: Sequence[Comparison]) -> str:
-    """The table, of the seeds the mean error and the median of the best times, and what it comes to."""
+    """The table, over seeds the mean error and the median of all else, and what it comes to."""
     if not runs:
         return _NOTHING
     batches = [call.batch for call in runs[0].of("original").calls]
-    heads = ["network", "parameters", "ONNX file", "test error", *(f"batch {batch}" for batch in batches)]
+    heads = ["network", "parameters", "ONNX file", "test error", "made in"]
+    heads += [f"batch {batch}" for batch in batches]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [_row(runs, one.role) for one in runs[0].contenders]
     return "\n".join([*lines, "", *_said(runs)]) + "\n"
@@ -59,16 +68,24 @@ def _row(runs: Sequence[Comparison], role: Role) -> str:
         f"{same[0].params:,}",
         format_bytes(round(statistics.mean(one.bytes for one in same))),
         f"{statistics.mean(errors):.1f}{spread} %",
-        *(f"{ms:.2f} ms" for ms in _times(runs, role)),
+        f"{statistics.median(one.seconds for one in same):.0f} s",
+        *(f"{best:.2f} / {median:.2f} ms" for best, median in zip(*_times(runs, role), strict=True)),
         *([""] * (0 if same[0].calls else len(runs[0].of("original").calls))),
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def _times(runs: Sequence[Comparison], role: Role) -> list[float]:
-    """Milliseconds for each batch."""
-    calls = [run.of(role).calls for run in runs]
-    return [statistics.median(call.best_ms for call in same) for same in zip(*calls, strict=True)]
+def _times(runs: Sequence[Comparison], role: Role) -> list[list[float]]:
+    """Milliseconds for each batch, the best and the median."""
+    by_batch = [*zip(*(run.of(role).calls for run in runs), strict=True)]
+    return [[statistics.median(map(of, calls)) for calls in by_batch] for of in TIMES]
+
+
+def _shares(runs: Sequence[Comparison], role: Role) -> list[str]:
+    """The student's time as a multiple of another's for each batch, by the best calls and by the medians."""
+    pairs = zip(_times(runs, "student"), _times(runs, role), strict=True)
+    shares = [[mine / other for mine, other in zip(*pair, strict=True)] for pair in pairs]
+    return [f"{best:.2f} / {median:.2f}" for best, median in zip(*shares, strict=True)]
 
 
 def _error(runs: Sequence[Comparison], role: Role) -> float:
@@ -76,34 +93,35 @@ def _error(runs: Sequence[Comparison], role: Role) -> float:
 
 
 def _said(runs: Sequence[Comparison]) -> list[str]:
-    """The student against the others, in words that follow from the numbers."""
+    """The student against the others, whoever is ahead."""
     batches = [call.batch for call in runs[0].of("original").calls]
-    student, whole = _times(runs, "student"), _times(runs, "original")
-    quicker = [
-        f"{slow / quick:.1f} times as quick with batch {batch}"
-        for slow, quick, batch in zip(whole, student, batches, strict=True)
+    heads = ["the student beside", *(f"its time, batch {batch}" for batch in batches), "its error"]
+    others: list[Role] = ["original", *(one.role for one in runs[0].rivals)]
+    rows = [
+        f"| {ROLES[role]} | {' | '.join(f'{share} of it' for share in _shares(runs, role))} "
+        f"| {_error(runs, 'student') - _error(runs, role):+.1f} points |".replace("-", "−")
+        for role in others
     ]
-    lines = [
-        f"Against the original: {', '.join(quicker)}; "
-        f"{_error(runs, 'student') - _error(runs, 'original'):+.1f} points of error.",
+    seeds = f"{len(runs)} seeds and {runs[0].test_samples} test images: a few tenths of a point say nothing."
+    return [
+        f"| {' | '.join(heads)} |",
+        "|---" * len(heads) + "|",
+        *rows,
+        "",
+        f"Times are best / median. {seeds}",
     ]
-    for role in (one.role for one in runs[0].rivals):
-        ratios = [
-            f"{mine / other:.1f} times its time with batch {batch}"
-            for mine, other, batch in zip(student, _times(runs, role), batches, strict=True)
-        ]
-        lines.append(
-            f"Beside {ROLES[role]} the student takes {', '.join(ratios)}, at "
-            f"{_error(runs, 'student') - _error(runs, role):+.1f} points of error."
-        )
-    lines.append(f"{len(runs)} seeds and {runs[0].test_samples} test images: a few tenths say nothing.")
-    return lines
 
 
 def filled(page: str, runs: Sequence[Comparison]) -> str:
     """A page with everything between its two marks as the result says."""
     pattern = re.compile(f"(?<={re.escape(_BEGIN)}\n\n).*?(?=\n{re.escape(_END)})", re.DOTALL)
     return pattern.sub(lambda _: section(runs), page)
+
+
+def report(found: Comparison, student: Compressed) -> str:
+    """The page that the command wrote, without links to the files beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        return write_comparison(found, student, Path(folder), []).read_text(encoding="utf-8")
 
 
 def pages() -> list[Path]:
@@ -129,13 +147,16 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     made = [demonstrated(seed) for seed in range(arguments.seeds)]
-    runs = [found for found, _ in made]
-    for found, seconds in made:
+    runs = [found for found, *_ in made]
+    for found, _, seconds in made:
         lost = [claim.what for claim in claims(found) if not claim.is_held]
         print(f"seed {found.seed}: {seconds} s, not held: {', '.join(lost) or 'nothing'}")
     print(section(runs))
     if arguments.write:
-        print(write("demo", {"seconds": [seconds for _, seconds in made], "runs": to_plain(runs)}))
+        print(write("demo", {"seconds": [seconds for *_, seconds in made], "runs": to_plain(runs)}))
+        KEPT.mkdir(exist_ok=True)
+        made[0][1].save(KEPT)
+        REPORT.write_text(report(*made[0][:2]), encoding="utf-8")
         for page in pages():
             page.write_text(filled(page.read_text(encoding="utf-8"), runs), encoding="utf-8")
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from marks import between_marks
+from understudy._util.provenance import Machine
+from understudy._util.records import from_plain
 from understudy.bench.figure import exponent, figure, growth, times_by_width
 from understudy.bench.record import Bench
 from understudy.bench.tables import sections
@@ -41,7 +43,7 @@ def filled(page: str, bench: Bench | None) -> str:
         figures = f"![Times quicker against times fewer mult-adds]({FIGURE.name})"
         if GROWTH.is_file():
             figures += f"\n\n![Time against width, and its power]({GROWTH.name})"
-        measured = f"{figures}\n\n{sections(bench)}{rest_lines()}{other_lines()}"
+        measured = f"{figures}\n\n{sections(bench)}{other_lines()}{rest_lines()}"
     return between_marks(page, "measured", f"\n{measured}\n")
 
 
@@ -59,18 +61,20 @@ def rest_lines() -> str:
     if not REST.is_file():
         return ""
     rest = json.loads(REST.read_text(encoding="utf-8"))
+    machine = from_plain(Machine, rest["provenance"]["machine"])
     lines = [
-        f"\n### How near that is to what the machine can do: {rest['network']} at {rest['params']}\n",
-        "By the roofline every operation of a student takes its mult-adds at the pace of a large product,",
-        f"{rest['gmac_s']:.0f} GMAC/s, or as long as its inputs, weights and output are copied in its place,",
-        "whichever is longer. At most: the dense network's time over that. Joined: the same without norms",
-        "and activations, for runtimes that join them to the product before, to be set beside their times",
-        "above; a runtime that joins still more, as taps to products, may be quicker than that. Calls alone:",
-        "the student's calls of PyTorch, each timed where it stands, the least times added up, so that",
-        "nothing of ours is in it. Beside them what is not in stand-ins and so stays, in eager mode",
-        "(`python benchmarks/rest.py`, `benchmarks/results/rest.json`).\n",
-        "| batch |  | time, eager | times quicker | calls alone | at most | roofline | at most | joined "
-        "| not in stand-ins |",
+        f"\n## How near that is to what a machine can do: {rest['network']} at {rest['params']}\n",
+        "In a run of its own (`python benchmarks/rest.py`, `benchmarks/results/rest.json`), in eager mode.",
+        f"Machine: {machine}. Commit {rest['provenance']['commit']}.\n",
+        "By the roofline every operation of a student takes its mult-adds at the pace of a large product of",
+        f"matrices, here {rest['gmac_s']:.0f} GMAC/s, or as long as inputs, weights and output are copied in",
+        "its place, whichever is longer. What beats that has kernels that are quicker than the product of",
+        "matrices is there. Joined: the same without norms and activations, which other runtimes join to the",
+        "product before. Calls alone: the student's calls of PyTorch, each timed where it stands, the least",
+        "times added up, so that nothing of ours is in it. The times quicker are the dense network's time",
+        "over each. Last, what is not in stand-ins and so stays.\n",
+        "| batch |  | time, eager | times quicker | calls alone | times quicker | roofline | times quicker "
+        "| joined | not in stand-ins |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for batch, found in rest["batches"].items():

@@ -66,13 +66,13 @@ def _speed(bench: Bench) -> str:
         and row.cell.runtime in _NAMES
         and row.cell.mode == "inference"
     }
-    times = ", ".join(f"{row.speedup:.1f} times in {_NAMES[name]}" for name, row in sorted(rows.items()))
+    times = ", ".join(f"in {_NAMES[name]} {row.speedup:.1f} times" for name, row in sorted(rows.items()))
     row = rows["onnx"]
     sizes = (row.measured.file_bytes or 0, row.dense.file_bytes or 0)
     return (
         f"| WRN-28-10 as `low_rank` in {format_count(row.measured.params)} of its "
         f"{format_count(row.dense.params)} parameters, still to be trained "
-        f"| quicker {times} (batch 8, two cores); {format_bytes(sizes[0])} instead of "
+        f"| {times} as quick (batch 8, two cores); {format_bytes(sizes[0])} instead of "
         f"{format_bytes(sizes[1])} | {_source('bench')} |"
     )
 

@@ -1,12 +1,11 @@
 """What has finished of the sweep `study_cifar10`, kept in results/study, and the page and the report of it.
 
-    python benchmarks/study.py --sweep DIR [--data DIR]
-    python benchmarks/study.py
+    python benchmarks/study.py [--sweep DIR] [--time]
 
-The first takes over the runs of a sweep's folder that are settled; with `--data` the speed of all is measured
-first, in turns, in PyTorch and as ONNX files (results/study_latency.json). The second writes docs/study.md
-and docs/reports/study.html of what is kept. A copy of results/study is a folder that
-`understudy sweep study_cifar10 --out` goes on with.
+Takes over the runs of a sweep's folder that are settled, and writes docs/study.md and docs/reports/study.html
+of all that is kept. `--time` measures all networks first, in turns, in PyTorch and as ONNX files
+(results/study_latency.json): made anew, since weights decide nothing about time. A copy of results/study is a
+folder that `understudy sweep study_cifar10 --out` goes on with.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ import torch
 import understudy as us
 from measure import RESULTS, best_of, write
 from study_page import filled
-from understudy import data
+from understudy._util.timing import time_in_turns
 from understudy.deploy.runtimes import opened
-from understudy.experiments import read_results
-from understudy.experiments.folder import find_results, run_folder, write_result
-from understudy.experiments.speed import measure_speeds
+from understudy.experiments import load_grid, plan_cells, read_index, read_results
+from understudy.experiments.folder import INDEX, find_results, write_result
+from understudy.experiments.speed import BATCH_SIZE, passes_of
 from understudy.report.figures.style import report_styles
 from understudy.report.page.document import page
 from understudy.report.read.groups import ablations, group_results
-from understudy.results import SETTLED, Result
-from understudy.train import Run
-from understudy.train.teacher import load_trained
+from understudy.results import SETTLED, Result, Speed
 
 KEPT = RESULTS / "study"
+GRID = "study_cifar10"
 SHIPPED = RESULTS / "study_latency.json"
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "study.md"
@@ -49,33 +47,47 @@ TITLE = "WRN-16-2 on CIFAR-10: which structure is best?"
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sweep", type=Path, help="the folder of a sweep, running or not")
-    parser.add_argument("--data", type=Path, help="measure the speed of all networks, with this data set")
+    parser.add_argument("--time", action="store_true", help="measure the speed of all networks")
     given = parser.parse_args()
     if given.sweep is not None:
-        if given.data is not None:
-            measure_speeds(given.sweep, given.data, rounds=14, seconds=240)
-            write(SHIPPED.stem, {"latency_ms": shipped_latencies(given.sweep, given.data)})
         take(given.sweep, KEPT)
+    if given.time:
+        write(SHIPPED.stem, {"latency_ms": time_all()})
     results = kept()
-    page = filled(PAGE.read_text(encoding="utf-8"), results, shipped())
+    page = filled(PAGE.read_text(encoding="utf-8"), results, shipped(), cells())
     PAGE.write_text(page, encoding="utf-8")
     REPORT.write_text(report(results), encoding="utf-8")
 
 
-def shipped_latencies(sweep: Path, data_folder: Path) -> dict[str, float]:
-    """The ms of one image in ONNX Runtime as it is by default, of every network that has finished."""
-    calls: dict[str, Callable[[], object]] = {}
+def time_all() -> dict[str, float]:
+    """Write the speed in PyTorch into every kept result; the ms of one image in ONNX Runtime by name."""
+    results = {result.name: result for result in kept() if result.finished}
+    grid = load_grid(GRID)
+    wanted = dataclasses.replace(grid, cells=tuple(cell for cell in grid.cells if cell.name in results))
+    eager: dict[tuple[str, int], Callable[[], object]] = {}
+    onnx: dict[str, Callable[[], object]] = {}
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        for result in read_results(sweep):
-            if not result.finished:
-                continue
-            run = Run.read(run_folder(sweep, result.name))
-            facts = data.facts(result.data, data_folder)
-            image = torch.zeros(1, *facts.image_shape)
-            network = load_trained(run.folder, run.recipe, facts.classes)
-            file = us.export(network, Path(folder) / f"{result.name}.onnx", image).path
-            calls[result.name] = partial(opened(file, "onnx"), image)
-        return {name: round(ms, 3) for name, ms in best_of(calls, ROUNDS).items()}
+        for item in plan_cells(wanted):
+            name, recipe = item.cell.name, item.cell.recipe
+            network = us.create_model(recipe.network)
+            if item.plan is not None:
+                network = us.substitute(network, item.plan, init="fresh")
+            image = torch.zeros(1, 3, 32, 32)
+            file = us.export(network, Path(folder) / f"{name}.onnx", image).path
+            onnx[name] = partial(opened(file, "onnx"), image)
+            passes = passes_of(network, recipe, tuple(image.shape[1:]), torch.device("cpu"))
+            eager.update({(name, batch): call for batch, call in passes.items()})
+        taken = time_in_turns(eager, rounds=14, seconds=240.0)
+        for name, result in results.items():
+            speed = Speed(
+                images_per_second=round(BATCH_SIZE / taken[name, BATCH_SIZE].best, 1),
+                latency_ms=round(1000 * taken[name, 1].best, 3),
+                batch_size=BATCH_SIZE,
+                threads=1,
+            )
+            write_result(KEPT, dataclasses.replace(result, speed=speed))
+        return {name: round(ms, 3) for name, ms in best_of(onnx, ROUNDS).items()}
 
 
 def shipped() -> dict[str, float]:
@@ -87,7 +99,10 @@ def shipped() -> dict[str, float]:
 def take(sweep: Path, into: Path) -> None:
     """Copy the results that are settled; of a teacher's file its name alone is kept."""
     (into / "results").mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(sweep / "grid.json", into / "grid.json")
+    index = read_index(sweep)
+    known = {entry.name for entry in read_index(into).cells} if (into / INDEX).is_file() else set()
+    if not {entry.name for entry in index.cells} <= known:  # that of some cells alone stays as it is
+        shutil.copyfile(sweep / INDEX, into / INDEX)
     for result in find_results(sweep).results:
         if result.status.state in SETTLED:
             teacher = Path(str(result.indifferent["teacher"])).name
@@ -99,6 +114,11 @@ def take(sweep: Path, into: Path) -> None:
 def kept() -> list[Result]:
     """The committed results, in the grid's order."""
     return read_results(KEPT)
+
+
+def cells() -> int:
+    """How many runs the grid has in all."""
+    return len(read_index(KEPT).cells)
 
 
 def report(results: list[Result]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compress import SLOW, Cell, arguments, measure
+from compress import ALONE, SLOW, Cell, arguments, measure
 from measure import RESULTS
 from study_page import put
 from understudy.experiments import every_transform
@@ -25,6 +25,9 @@ NETWORKS = ("wrn_16_2", "resnet56", "efficientnet_lite0")
 METRICS = ("params", "mult_adds")
 SHARES = (0.5, 0.3, 0.15)
 UPDATES = {"wrn_16_2": 40, "resnet56": 40, "efficientnet_lite0": 64}  # two epochs of the last
+LEFT = "are left at"
+# Before an error of every layer was tried and the last layer was levelled.
+OLDER = ("ca185aea0026", "9f3190a7075e", "ca49cc80aa45", "ea1f248e010e")
 NOTHING = 0.05  # of the original's score: a method that has less left is not tried at smaller shares
 LEAN = ("low_rank", "shuffle", "btt", "tucker")  # those that save mult-adds, beside what pruning saves
 
@@ -56,7 +59,7 @@ def why_not(cell: Cell, done: Sequence[dict[str, Any]]) -> str:
             continue
         after, dense = other["recovered"]["top1"], other["dense"]["top1"]
         if after < NOTHING * dense:
-            return f"{after:.1f} of {dense:.1f} % are left at {100 * other['share']:.0f} %"
+            return f"{after:.1f} of {dense:.1f} % {LEFT} {100 * other['share']:.0f} %"
     return ""
 
 
@@ -65,14 +68,21 @@ def lines(done: Sequence[dict[str, Any]]) -> list[str]:
     table: dict[tuple[str, str, str], dict[float, str]] = {}
     for cell in done:
         row = table.setdefault((cell["network"], cell["metric"], cell["method"]), {})
-        if "refused" not in cell:
-            row[cell["share"]] = f"{cell['score']['top1']:.1f} → {cell['recovered']['top1']:.1f}"
+        row[cell["share"]] = _shown(cell)
     return [
         f"| {network} | {metric.replace('_', '-').replace('params', 'parameters')} | `{method}` | "
-        + " | ".join(row.get(share, "–") for share in SHARES)
+        + " | ".join(row.get(share, "") for share in SHARES)
         + " |"
         for (network, metric, method), row in sorted(table.items(), key=_network_and_metric)
     ]
+
+
+def _shown(cell: dict[str, Any]) -> str:
+    """Before → after, marked where it is of an older fit; why there is nothing where it was refused."""
+    if "refused" in cell:
+        return "nothing left" if LEFT in cell["refused"] else "out of reach"
+    mark = "†" if cell["commit"] in OLDER and cell["method"] not in ALONE else ""
+    return f"{cell['score']['top1']:.1f} → {cell['recovered']['top1']:.1f}{mark}"
 
 
 def _network_and_metric(row: tuple[tuple[str, str, str], object]) -> tuple[int, int]:

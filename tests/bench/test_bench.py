@@ -13,6 +13,7 @@ import pytest
 
 from command import Run
 from understudy._util.provenance import this_machine
+from understudy._util.quantities import format_ms
 from understudy._util.records import to_plain
 from understudy._util.timing import Timing
 from understudy.bench import run as run_module
@@ -169,6 +170,21 @@ def test_the_ideal_is_what_mult_adds_promise_or_the_roofline_allows() -> None:
     assert bound.ideal == pytest.approx(10)  # 10 ms of arithmetic against 1 ms of memory
 
 
+def test_rows_of_a_table_have_one_order_whenever_they_were_measured() -> None:
+    names = ("torch int8", "shuffle:inside", "tensor_train", "shuffle", "low_rank")
+    subjects = (measured(DENSE, 12.0), *(measured(name, 3.0) for name in names))
+    lines = layer_lines(dataclasses.replace(bench(), done=(Done(LAYER, subjects),)), "tokens", 1)
+    shown = [line.split("`")[1] for line in lines[2:]]
+    assert shown == ["low_rank", "tensor_train", "shuffle", "shuffle:inside", "torch int8"]
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "shown"), [(0.0213, "0.0213"), (16.94, "16.9"), (999.6, "1,000"), (1120, "1,120")]
+)
+def test_a_long_time_has_no_exponent(time_ms: float, shown: str) -> None:
+    assert format_ms(time_ms) == shown
+
+
 def test_tables_and_the_figure_tell_what_was_measured() -> None:
     network = network_cells("wrn_28_10", ("low_rank",), params=1_200_000, runtimes=("eager", "onnx"))
     made = bench(LAYER, *network)
@@ -181,6 +197,9 @@ def test_tables_and_the_figure_tell_what_was_measured() -> None:
     ]
     assert layer_lines(made, "tokens", 1)[-1] == "| `low_rank` | 4.0× (10.0×) |"
     assert network_lines(made, "darts", 8) == layer_lines(made, "conv", 1) == []
+    assert network_lines(bench(*network[:1]), "wrn_28_10 at 1.20M parameters", 8)[0].endswith(
+        "PyTorch eager |"
+    )
     assert "### wrn_28_10 at 1.20M parameters, batch 1, inference" in sections(made)
     drawn = ElementTree.fromstring(figure(made))
     assert len(drawn.findall(".//{*}title")) == 5

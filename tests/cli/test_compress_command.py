@@ -217,6 +217,11 @@ def test_labels_of_a_factory_count(run: Run, mine: Path, tmp_path: Path) -> None
     result = Compressed.load(out)
     assert result.quality.accuracy == 100
     assert (out / "student.safetensors").stat().st_size <= 8_000 < result.original.bytes
+    file = ("--out", tmp_path / "8.onnx", "--int8", "--data", f"{mine}:labelled", "--trust")
+    exported = run("export", out, *file, "--test-samples", 24)
+    assert exported.code == 0, exported.err
+    assert "of 24 test samples" in exported.text
+    assert "before eight bits 100.0 %" in exported.text
 
 
 def test_a_network_for_text_is_held_against_its_own_vectors(run: Run, mine: Path, tmp_path: Path) -> None:

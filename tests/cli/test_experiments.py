@@ -81,7 +81,7 @@ def test_a_cell_without_a_result_that_can_be_read_is_left_to_train(run: Run, use
     Path(f"out/results/{TEACHER}.json").write_text("[]")
     text = run("status", "out").text
     assert "tiny: 4 cells: 2 failed, 2 waiting" in text
-    assert "2 cells of which nothing is known yet; nothing is at work now: the same sweep command" in text
+    assert "2 cells of unknown length; nothing is at work now: the same sweep command" in text
 
 
 def test_status_tells_what_is_at_work_and_what_is_left(run: Run, use: Use) -> None:
@@ -91,7 +91,7 @@ def test_status_tells_what_is_at_work_and_what_is_left(run: Run, use: Use) -> No
         path.write_text(
             json.dumps(json.loads(path.read_text()) | {"status": {"state": "waiting", "reason": ""}})
         )
-    assert "4 cells of which nothing is known yet; nothing is at work now" in run("status", "out").text
+    assert "4 cells of unknown length; nothing is at work now" in run("status", "out").text
     at_work = TrainingRun.open(Path("out/runs") / TEACHER, Recipe())
     try:
         at_work.log(Epoch(0, 1, 0.1, 1.0, errors=Errors(1.0, 25.0, 5.0, 100), seconds=90.0))
@@ -100,7 +100,7 @@ def test_status_tells_what_is_at_work_and_what_is_left(run: Run, use: Use) -> No
         at_work.close()
     assert "1 running, 3 waiting" in text
     assert f"running: {TEACHER}, epoch 1/2, test error 25.00 %" in text
-    assert "left: about 1.5 min of training, and 3 cells of which nothing is known yet" in text
+    assert "left: about 1.5 min of training, and 3 cells of unknown length" in text
 
 
 def test_a_plan_stands_beside_the_published_counts(run: Run) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import understudy_command
+from command import Run
 from understudy.cli import app
 from understudy.cli.output import holdable, prepare_streams
 
@@ -109,6 +110,13 @@ def test_every_command_prints_to_an_output_of_ascii(tmp_path: Path) -> None:
     (head,) = (line for line in rows if line.split()[:3] == ["module", "type", "shape"])
     (row,) = (line for line in rows if "3x3 16 -> 32" in line and "Conv2d" in line and "yes" in line)
     assert head.index("shape") == row.index("3x3")
+
+
+def test_help_is_laid_out_by_the_width_of_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    told = run("demo", "--help").out.partition("Options")[0]
+    first = next(line.strip() for line in told.splitlines() if line.strip().startswith("It is"))
+    assert len(first) > 85, told
 
 
 @pytest.mark.parametrize(

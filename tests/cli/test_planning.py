@@ -15,6 +15,8 @@ from torch import nn
 
 import understudy as us
 from command import Result, Run
+from understudy.planning import planner
+from understudy.planning.stopwatch import Passed
 
 TRANSFORMS = us.list_transforms()
 
@@ -182,6 +184,24 @@ def test_cost_counts_the_dense_network(run: Run) -> None:
     assert_fits(result)
     assert "175,066 parameters" in result.text
     assert run("cost", "wrn_16_1", "--input", "3,64,64").out != result.out
+
+
+def test_a_budget_of_time_is_one_of_the_network_itself_as_it_runs_here(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+
+    def time_pass(model: nn.Module, *_: object) -> Passed:
+        measured.append(any(parameter.is_meta for parameter in model.parameters()))
+        return Passed(2_000_000, 1_000_000, {}, {})
+
+    monkeypatch.setattr(planner, "time_pass", time_pass)
+    asked = ("plan", "wrn_10_1", "-t", "low_rank", "--latency", "100ms")
+    assert "of the original's 2 ms, measured on this machine with" in run(*asked).text
+    assert measured == [False]
+    monkeypatch.setattr("understudy.cli.planning._MOST_TIMED", 1000)
+    assert ", not measured; " in run(*asked).text
+    assert measured == [False]
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import understudy as us
 from representatives import NAMES
 from understudy.deploy import export as export_module
 from understudy.deploy import formats, slim
-from understudy.deploy.runtimes import imported, opened
+from understudy.deploy.graph import capture
+from understudy.deploy.runtimes import imported, opened, target_of
+from understudy.deploy.samples import Verdict, judge, read_samples
 
 pytestmark = [
     # The exporters call what they deprecate themselves, also while modules are imported.
@@ -80,15 +83,54 @@ def test_every_family_is_in_an_onnx_file_as_small_as_its_parameters_and_right_fo
     assert max(len(tensor.raw_data) for tensor in model.graph.initializer) <= 4 * largest
     assert {node.domain for node in model.graph.node} <= {"", "ai.onnx"}  # no operator of anyone's own
     assert [path.name for path in tmp_path.iterdir()] == ["student.onnx"]
+    assert ports(model.graph.input) == {"x": ["batch", 24, 6, 6]}
+    assert ports(model.graph.output) == {"output": ["batch", 24]}
+
+
+def ports(values: Any) -> dict[str, list[int | str]]:
+    """Names and axes of what goes in or comes out."""
+    return {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in values
+    }
+
+
+class Results(nn.Module):
+    """Results of every kind, some called as an argument or a parameter is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Any]:
+        y = x * self.output + mask
+        return {"logits": y, "x": x, "hidden": [y + 1, None, (torch.cat([y, y]),)], "output": y - 1}
+
+
+def test_files_call_inputs_outputs_and_the_batch_what_people_call_them(tmp_path: Path) -> None:
+    x = torch.ones(2, 4)
+    formats.write(capture(Results(), {"x": x, "mask": x}), tmp_path / "named.onnx", "onnx", "Results")
+    graph = imported("onnx").load(str(tmp_path / "named.onnx")).graph
+    assert ports(graph.input) == {"x": ["batch", 4], "mask": ["batch", 4]}
+    assert ports(graph.output) == {
+        "logits": ["batch", 4],
+        "x_": ["batch", 4],
+        "hidden_0": ["batch", 4],
+        "hidden_2_0": ["2*batch", 4],
+        "output_": ["batch", 4],
+    }
+    made = opened(tmp_path / "named.onnx", "onnx")({"x": x, "mask": 2 * x})
+    assert [float(each.flatten()[0]) for each in made] == [3, 1, 4, 3, 2]
 
 
 def test_a_file_of_torch_export_and_one_of_openvino_agree_with_pytorch(tmp_path: Path) -> None:
     student = us.substitute(small(), us.plan(small(), "hashed", ratio=0.5, include=["3"]))
-    for name in ("student.pt2", "student.xml"):
+    for name in ("student.pt2", "STUDENT.XML"):
         done = us.export(student, tmp_path / name, X)
+        assert done.path == tmp_path / name
         assert done.error < 1e-4
         assert done.bytes <= limit(student), name
-    assert {path.name for path in tmp_path.iterdir()} == {"student.pt2", "student.xml", "student.bin"}
+    assert {path.name for path in tmp_path.iterdir()} == {"student.pt2", "STUDENT.XML", "STUDENT.bin"}
 
 
 @pytest.mark.parametrize("suffix", ["onnx", "xml", "pt2"])
@@ -285,20 +327,27 @@ def test_eight_bits_leave_out_grouped_transposed_convolutions(tmp_path: Path) ->
 
 def test_half_precision_is_half_the_file_and_eight_bits_a_quarter(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 256), nn.ReLU(), nn.Linear(256, 10)).eval()
-    single = us.export(model, tmp_path / "single.onnx", X, original=small())
+    single = us.export(model, tmp_path / "original.onnx", X, original=small())
     assert single.speedup is not None
     assert single.original_bytes is not None
     assert single.original_bytes < single.bytes
     assert "original" in str(single)
     half = us.export(model, tmp_path / "half.onnx", X, dtype="float16")
-    eight = us.export(model, tmp_path / "eight.onnx", X, int8=[X, X + 0.1])
+    right = model(X).argmax(1)
+    wrong = (model(X + 0.1).argmax(1) + torch.tensor([0, 0, 1])) % 10
+    eight = us.export(model, tmp_path / "eight.onnx", X, int8=[(X, right), (X + 0.1, wrong)])
     assert half.bytes < 0.55 * single.bytes
     assert eight.bytes < 0.35 * single.bytes
     assert single.error < 1e-5 < half.error < 2e-2
     assert eight.float_error is not None
     assert eight.float_error < 1e-4 < eight.error < 0.2
     assert eight.agreement is not None
-    assert "before eight bits" in str(eight)
+    assert eight.accuracy is not None
+    assert abs(eight.accuracy - 5 / 6) <= 1 - eight.agreement + 1e-9
+    assert (eight.samples, eight.judged, eight.float_accuracy) == (6, "calibration", 5 / 6)
+    assert "of 6 calibration samples" in str(eight)
+    assert "before eight bits 83.3 %" in str(eight)
+    assert "class" not in str(half)
 
 
 class Difference(nn.Module):
@@ -317,9 +366,41 @@ def test_batches_to_calibrate_by_are_paired_with_the_inputs_by_name(tmp_path: Pa
     large, small = 100 * torch.randn(32, 16, generator=generator), torch.randn(32, 16, generator=generator)
     example = {"large": large[:2], "small": small[:2]}
     batch = {"labels": torch.zeros(32), "small": small, "large": large}
-    done = us.export(Difference(), tmp_path / "eight.onnx", example, int8=[batch, (batch, torch.zeros(32))])
+    both: list[Any] = [batch, (batch, torch.zeros(32))]
+    done = us.export(Difference(), tmp_path / "eight.onnx", example, int8=iter(both), test=iter([batch]))
     assert done.error < 0.1
     assert done.agreement == 1
+    assert (done.samples, done.judged, done.accuracy) == (32, "test", None)
+
+
+def test_labels_of_batches_are_read_and_counted_wherever_they_are_classes() -> None:
+    x, y = torch.eye(4) + 1, torch.tensor([0, 1, 2, 0])
+    pairs: list[Any] = [(x, y), {"labels": y, "x": x}, ({"x": x}, y), x, (x, y.float()), (x, y[:, None])]
+    examples: list[Any] = [x, {"x": x}, {"x": x}, x, x, x]
+    read = [
+        read_samples("int8", [pair], example, 4)[0] for pair, example in zip(pairs, examples, strict=True)
+    ]
+    assert [each.labels is not None for each in read] == [True] * 3 + [False] * 3
+    assert read_samples("int8", [(x, y)], x, None)[0].labels is None
+    file = judge(lambda _: [torch.eye(4).roll(1, 1)], nn.Identity(), read[:1])
+    assert file == Verdict(samples=4, agreement=0, float_accuracy=0.75, accuracy=0.25)
+    same: Any = lambda given: [given]  # noqa: E731
+    assert judge(same, nn.Identity(), [read[0], read[3]]).accuracy is None  # for half have no labels
+
+
+def test_eight_bits_that_are_not_finite_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small()
+    runs: Iterator[Any] = iter([model, lambda x: model(x) * torch.nan])
+
+    def opening(*_: object) -> Any:
+        runner = next(runs)
+        return lambda batch: [runner(batch).detach()]
+
+    monkeypatch.setattr(export_module, "opened", opening)
+    monkeypatch.setattr(export_module, "write", lambda *_: None)
+    monkeypatch.setattr(export_module, "quantise_", lambda *_: None)
+    with pytest.raises(us.ExportError, match="of eight bits, Sequential gives outputs that are not finite"):
+        us.export(model, tmp_path / "eight.onnx", X, int8=[X])
 
 
 def test_an_example_of_several_named_inputs_is_exported(tmp_path: Path) -> None:
@@ -348,13 +429,104 @@ def test_an_operation_that_onnx_cannot_express_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_network_that_looks_at_values_says_that_it_is_not_one_graph(tmp_path: Path) -> None:
+def test_operations_of_every_namespace_are_named_and_colours_left_out(tmp_path: Path) -> None:
+    class Bessel(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = torch.special.bessel_j0(x)
+            return out
+
+    with pytest.raises(us.ExportError, match=r"^ONNX cannot express prims\.bessel_j0, which Bessel uses$"):
+        us.export(Bessel(), tmp_path / "bessel.onnx", (2, 4))
+    below = RuntimeError("\x1b[96mno shape\x1b[0m\nand more")
+    above = RuntimeError("\x1b[96mThis is step 3/3\x1b[0m of exporting")
+    above.__cause__ = below
+    assert formats._reason(above, "Net") == "Net cannot be written as ONNX: no shape"
+    assert formats._reason(RuntimeError("torchvision::nms not found"), "Net").endswith(
+        ": torchvision::nms not found"
+    )
+    unknown = RuntimeError(
+        "No ONNX function found for <OpOverload(op='torchvision::nms', overload='default')>"
+    )
+    assert "cannot express torchvision.nms" in formats._reason(unknown, "Net")
+
+
+def test_a_network_that_looks_at_values_says_in_one_sentence_that_it_is_not_one_graph(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Looks(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x if float(x.sum()) > 0 else -x
 
-    with pytest.raises(us.ExportError, match="Looks cannot be captured as one graph for any batch"):
+    words = "Looks cannot be captured as one graph for any batch: which operations it runs depends on values"
+    with pytest.raises(us.ExportError, match=words) as raised:
         us.export(Looks(), tmp_path / "looks.pt2", X)
+    assert "\n" not in str(raised.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_original_that_does_not_take_the_example_is_refused_without_a_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(
+        ValueError, match=r"original does not take the example: Linear cannot run on .*8, 8\)"
+    ):
+        us.export(small(), tmp_path / "student.pt2", X, original=nn.Linear(3, 4))
+    assert capfd.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
+
+
+class Times(nn.Module):
+    """A product with a constant."""
+
+    def __init__(self, factor: Tensor) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (torch.tensor(torch.nan), "gives NaN, or infinities alone, .* that are not finite cannot be checked"),
+        (torch.tensor([1, torch.nan]), "outputs that are not finite cannot be checked"),
+        (torch.tensor(torch.inf), "outputs that are not finite cannot be checked"),
+        (torch.ones(0), "gives no tensor with a number in it"),
+    ],
+)
+def test_what_cannot_be_checked_is_not_exported(tmp_path: Path, factor: Tensor, words: str) -> None:
+    with pytest.raises(us.ExportError, match=words):
+        us.export(Times(factor), tmp_path / "times.pt2", torch.ones(2, 1))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "wanted"),
+    [
+        ("a.onnx", None, ("a.onnx", "onnx")),
+        ("A.ONNX", None, ("A.ONNX", "onnx")),
+        ("A.Xml", "openvino", ("A.Xml", "openvino")),
+        ("model", "openvino", ("model.xml", "openvino")),
+        ("model", "torch-export", ("model.pt2", "torch-export")),
+        ("a.bin", "openvino", r"a\.bin does not end in \.xml, as files of the format openvino do"),
+        ("model.onnx", "torch-export", r"model\.onnx does not end in \.pt2, as files of"),
+        ("v1.5", "onnx", r"v1\.5 does not end in \.onnx"),
+        ("model", None, r"model does not say its format: end it in \.onnx \(onnx\)"),
+        ("", "onnx", "does not end in"),
+    ],
+)
+def test_a_suffix_is_that_of_the_format(name: str, asked: str | None, wanted: Any) -> None:
+    if isinstance(wanted, tuple):
+        assert target_of(Path(name), asked) == (Path(wanted[0]), wanted[1])
+        return
+    with pytest.raises(ValueError, match=wanted):
+        target_of(Path(name), asked)
+
+
+def test_a_name_without_a_suffix_gets_one_and_the_result_says_so(tmp_path: Path) -> None:
+    done = us.export(Times(torch.tensor(2.0)), tmp_path / "model", (1, 2), format="torch-export")
+    assert [done.path] == [tmp_path / "model.pt2"] == list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -363,9 +535,33 @@ def test_a_network_that_looks_at_values_says_that_it_is_not_one_graph(tmp_path: 
         ("a.txt", {}, ValueError, r"a\.txt does not say its format: end it in \.onnx \(onnx\)"),
         ("a.onnx", {"format": "tflite"}, ValueError, "'tflite' is not one of onnx, openvino, torch-export"),
         ("a.onnx", {"dtype": "int4"}, ValueError, "'int4' is not one of float32, float16"),
-        ("a.onnx", {"int8": []}, ValueError, "int8 needs batches to calibrate by"),
+        ("a.onnx", {"int8": []}, ValueError, "int8 holds no batch: it takes a list of batches"),
+        ("a.onnx", {"int8": True}, TypeError, r"int8 is a bool: it takes a list .* int8=\[x1, x2\]"),
+        ("a.onnx", {"int8": "x"}, TypeError, "int8 is a str: it takes"),
+        ("a.onnx", {"int8": X}, TypeError, "int8 is one batch: it takes a list of batches"),
+        ("a.onnx", {"int8": (3, 4)}, ValueError, r"int8\[0\] is not given as the example is"),
+        (
+            "a.onnx",
+            {"int8": [X, X[:, :, 1:]]},
+            ValueError,
+            r"int8\[1\] is of shape \(3, 3, 7, 8\), the example",
+        ),
+        ("a.onnx", {"int8": [X.int()]}, ValueError, r"is of torch.int32, the example of torch.float32"),
+        ("a.onnx", {"int8": [X * torch.nan]}, ValueError, r"int8\[0\] holds NaN or infinities"),
+        ("a.onnx", {"int8": [X.to("meta")]}, ValueError, "is a shape, or all zero"),
+        ("a.onnx", {"int8": [(X, torch.tensor([0, 1]))]}, ValueError, "has 2 labels for 3 samples"),
+        (
+            "a.onnx",
+            {"int8": [(X, torch.tensor([0, 1, 10]))]},
+            ValueError,
+            r"labels of 0\.\.10, .* classes 0\.\.9",
+        ),
+        ("a.onnx", {"int8": [X], "test": [X[:, :2]]}, ValueError, r"test\[0\] is of shape \(3, 2, 8, 8\)"),
+        ("a.onnx", {"test": [X]}, ValueError, "test is what eight bits are judged by: give batches"),
+        ("a.onnx", {"example": X[:0]}, ValueError, r"holds no sample: it is of shape \(0, 3, 8, 8\)"),
+        ("a.onnx", {"example": {"x": torch.tensor(1.0)}}, ValueError, "no tensor with an axis of samples"),
         ("a.onnx", {"int8": [(2, 3, 8, 8)]}, ValueError, "a shape, or all zero"),
-        ("a.onnx", {"int8": [(X, X, X)]}, ValueError, "given as the example is: this one is not"),
+        ("a.onnx", {"int8": [(X, X, X)]}, ValueError, "not given as the example is: it holds other"),
         ("a.pt2", {"int8": [X]}, ValueError, "int8 is for the format onnx, not torch-export"),
         ("no/a.onnx", {}, FileNotFoundError, "no folder .*no to write a.onnx to"),
         ("there.onnx", {}, FileExistsError, "there.onnx exists"),
@@ -386,7 +582,7 @@ def test_a_runtime_that_is_not_installed_names_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, extra: str
 ) -> None:
     def missing(module: str) -> Any:
-        if module in ("onnxruntime", "openvino"):
+        if module in ("onnxruntime", "openvino") or (extra == "openvino" and module == "onnx"):
             raise ImportError(module)
         return builtins.__import__(module)
 

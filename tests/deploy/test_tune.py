@@ -44,8 +44,10 @@ def test_what_is_quickest_is_kept_in_the_student_in_its_file_and_in_what_is_coun
     assert all(module.training for module in tuned.modules())
     x = torch.randn(16, 8)
     torch.testing.assert_close(tuned.eval()(x), before.eval()(x))
-    forming = 2 * WIDTH * 4 * WIDTH
-    assert us.cost(tuned, x).mult_adds == 16 * (8 * WIDTH + 2 * WIDTH**2 + WIDTH * 4) + forming
+    counted, others = us.cost(tuned, x), 16 * (8 * WIDTH + WIDTH * 4)
+    assert counted.mult_adds == us.cost(before, x).mult_adds == others + 16 * 2 * 2 * 4 * WIDTH
+    assert counted.inference_mult_adds == others + 16 * 2 * WIDTH**2  # what is formed is kept
+    assert f"{counted.inference_mult_adds:,} in inference with what is kept" in " ".join(str(counted).split())
     us.save(tuned, tmp_path / "tuned.safetensors")
     loaded = us.load(tmp_path / "tuned.safetensors", dense())
     assert {layer.execution.inference for _, layer in us.stand_ins(loaded)} == {"formed"}

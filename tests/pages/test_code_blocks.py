@@ -87,7 +87,6 @@ def small_grid(name: str) -> Grid:
 
 
 GIVEN: dict[str, Callable[[], Names]] = {  # what a page takes for granted
-    "README.md": trained,
     "docs/compress.md": trained,
     "docs/deployment.md": shipped,
     "docs/training.md": taught,

@@ -12,7 +12,10 @@ from synthetic import errors, result, size
 import compress
 import study
 import trained
-from study_page import Finding, Study, beside_dense, errors_table, filled, findings
+from study_dense import beside_dense
+from study_page import ablations_table, errors_table, filled, progress
+from study_runs import Study
+from study_verdicts import Finding, findings
 from understudy._util.records import write_record
 from understudy.experiments.folder import FORMAT, Index, IndexEntry, find_results, read_index, write_result
 from understudy.results import Costs, CurvePoint, Result, Speed, Status
@@ -60,18 +63,20 @@ def six(**changes: float) -> list[Result]:
 
 def test_without_runs_everything_is_open() -> None:
     assert {finding.verdict for finding in verdicts([]).values()} == {"open"}
-    assert beside_dense(Study([]))[0] == "| parameters | open | open | open |"
-    assert errors_table(Study([])) == []
+    assert beside_dense(Study([])) == errors_table(Study([])) == ablations_table(Study([])) == []
+    assert progress(Study([]), 7).startswith("0 of 7 runs have ended")
 
 
 @pytest.mark.parametrize(
     ("without", "said"),
-    [(17.0, "confirmed"), (15.8, "not visible at this scale"), (14.0, "contradicted")],
+    [(17.0, "confirmed"), (15.8, "not visible at this scale"), (13.5, "contradicted")],
 )
 def test_attention_transfer_is_judged_by_its_mean_gain(without: float, said: str) -> None:
     found = verdicts([*six(), *(run(name, without, attention=False) for name in SIX)])["attention"]
     assert found.verdict == said
-    assert f"{without - 15:.2f} points on average".replace("-", "−") in found.numbers.replace("-", "−")
+    words = f"{abs(without - 15):.2f} points {'lower' if without > 15 else 'higher'} with it on average"
+    assert words in found.numbers
+    assert found.numbers.endswith("all six")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +92,7 @@ def test_crs_decay_is_judged_for_shuffle_and_hashed(
 ) -> None:
     found = verdicts([*six(), run("shuffle", shuffle, crs=False), run("hashed", hashed, crs=False)])
     assert (found["crs"].verdict, found["hashed"].verdict) == said
+    assert "`shuffle` 0.0 with it, 0.0 without" in found["crs"].numbers
     assert found["attention"].verdict == "open"
 
 
@@ -110,13 +116,15 @@ def test_who_holds_out_is_judged_by_the_rise_of_the_error(best: tuple[str, ...],
     strong = [run(name, 16.0 if name in best else 20.0, "21k") for name in SIX]
     assert verdicts([*six(), *strong])["strong"].verdict == said
     assert verdicts([*six(), *strong[:3]])["strong"].verdict == "open"
+    without_acdc = [one for one in strong if one.structure != "acdc"]
+    assert verdicts([*six(), *without_acdc])["strong"].numbers.endswith("; not run: `acdc`")
 
 
 def test_a_cheaper_and_better_structure_takes_shuffle_off_the_front() -> None:
     cheap = run("shuffle", 17.0, mult_adds=3_000_000)
     others = [run(name, 15.0) for name in SIX[:-1]]
     assert verdicts([*others, cheap])["front"].verdict == "confirmed"
-    better = run("low_rank", 16.0, mult_adds=2_000_000)
+    better = run("low_rank", 15.9, mult_adds=2_000_000)
     assert verdicts([better, *others[1:], cheap])["front"].verdict == "contradicted"
     alike = run("low_rank", 16.8, mult_adds=2_000_000)
     assert verdicts([alike, *others[1:], cheap])["front"].verdict == "not visible at this scale"
@@ -132,66 +140,96 @@ def test_acdc_is_judged_by_its_largest_rise(rise: float, said: str) -> None:
     assert verdicts(runs)["stable"].verdict == said
 
 
+def beside(*runs: Result, shipped: dict[str, float] | None = None) -> dict[str, list[str]]:
+    """By student: the cells of its row after its error, one a cost."""
+    rows = [line.strip("| ").split(" | ") for line in beside_dense(Study(runs, shipped))]
+    return {f"{name} {budget}": costs for name, budget, _, *costs in rows}
+
+
 def test_dense_networks_that_cost_no_more_are_the_rivals() -> None:
-    rows = beside_dense(
-        Study(
-            [
-                run("low_rank", 14.0, latency=1.1),
-                run("tucker", 13.0, mult_adds=11_000_000, latency=3.0),  # no dense network of its cost
-                run("shuffle", 16.0, mult_adds=4_000_000, latency=0.5),
-                run("low_rank:inside", 15.2, latency=0.5),
-                run("narrow", 15.0, latency=1.0),
-                run("narrow", 11.0, latency=1.0, attention=False),  # another question
-            ]
-        )
+    found = beside(
+        run("low_rank", 14.0, latency=1.05),
+        run("tucker", 13.0, mult_adds=11_000_000, latency=3.0),  # no dense network of its cost
+        run("shuffle", 16.0, mult_adds=4_000_000, latency=0.5),
+        run("low_rank:inside", 15.2, latency=0.5),
+        run("narrow", 15.0, latency=1.0),
+        run("narrow", 11.0, latency=1.0, attention=False),  # another question
     )
-    assert rows == [
-        "| parameters | `tucker` 2.00, `low_rank` 1.00 | `low_rank:inside` −0.20 | `shuffle` 1.00 |",
-        "| mult-adds | `low_rank` 1.00 | `low_rank:inside` −0.20 | none |",
-        "| latency in PyTorch | `low_rank` 1.00 | none | none |",
-        "| latency in ONNX Runtime | open | open | open |",
-    ]
+    assert found == {
+        "`tucker` 35k": ["**−2.00**", "open", "open", "open"],
+        "`low_rank` 35k": ["**−1.00**", "**−1.00**", "**−1.00**", "open"],
+        "`low_rank:inside` 35k": ["+0.20", "+0.20", "open", "open"],
+        "`shuffle` 35k": ["+1.00", "open", "open", "open"],
+    }
+
+
+def test_students_of_every_budget_and_decay_stand_beside_dense_networks() -> None:
+    found = beside(
+        run("hashed", 14.0),
+        run("hashed", 12.0, crs=False),
+        run("hashed", 18.0, "21k"),
+        run("hashed", 10.0, attention=False),  # has no teacher
+        run("narrow", 15.0),
+    )
+    assert {name: costs[0] for name, costs in found.items()} == {
+        "`hashed`, without CRS decay 35k": "**−3.00**",
+        "`hashed` 35k": "**−1.00**",
+        "`hashed` 21k": "+3.00",
+    }
 
 
 def test_a_cheaper_dense_network_that_errs_less_settles_it() -> None:
-    runs = [run("low_rank", 14.0, latency=2.3), run("narrow", 13.0, latency=1.2)]
-    *_, in_pytorch, _ = beside_dense(Study(runs))
-    assert in_pytorch == "| latency in PyTorch | none | none | `low_rank` 1.00 |"
+    [costs] = beside(run("low_rank", 14.0, latency=2.3), run("narrow", 13.0, latency=1.2)).values()
+    assert costs[2] == "+1.00"
+    [costs] = beside(run("low_rank", 14.0, latency=2.3), run("narrow", 13.5, latency=1.2)).values()
+    assert costs[2] == "open"
+
+
+def test_of_several_seeds_means_are_compared() -> None:
+    other = dataclasses.replace(run("narrow", 17.0), name="again", seed=1)
+    [costs] = beside(run("low_rank", 14.0), run("narrow", 15.0), other).values()
+    assert costs[0] == "**−2.00**"
 
 
 def test_a_dense_network_of_unknown_latency_is_no_rival() -> None:
     untimed = dataclasses.replace(run("narrow", 10.0), speed=None)
-    *_, latency, _ = beside_dense(Study([run("low_rank", 14.0), run("shallow", 15.0), untimed]))
-    assert latency == "| latency in PyTorch | `low_rank` 1.00 | none | none |"
+    [costs] = beside(run("low_rank", 14.0), run("shallow", 15.0), untimed).values()
+    assert costs[2] == "**−1.00**"
 
 
 def test_in_onnx_runtime_networks_are_compared_by_their_own_times() -> None:
     runs = [run("low_rank", 14.0), run("tucker", 13.0), run("narrow", 15.0, latency=9.0)]
-    times = {runs[0].name: 0.30, runs[1].name: 0.60, runs[2].name: 0.25}
-    told = Study(runs, times)
-    *_, in_pytorch, in_onnx = beside_dense(told)
-    assert in_pytorch == "| latency in PyTorch | open | open | open |"
-    assert in_onnx == "| latency in ONNX Runtime | `low_rank` 1.00 | none | none |"  # none as slow as tucker
-    assert errors_table(told)[0] == "| `tucker` | 35,000 | 6.00M | 1.00 | 0.60 | 13.00 |  |  |"
+    times = {runs[0].name: 0.26, runs[1].name: 0.60, runs[2].name: 0.25}
+    found = beside(*runs, shipped=times)
+    assert found["`low_rank` 35k"][2:] == ["open", "**−1.00**"]
+    assert found["`tucker` 35k"][2:] == ["open", "open"]  # none as slow
+    assert errors_table(Study(runs, times))[0] == "| `tucker` | 35,000 | 6.00M | 1.00 | 0.60 | 13.00 |"
 
 
-def test_the_table_has_a_line_for_every_structure_and_budget() -> None:
-    table = errors_table(
-        Study(
-            [
-                run("shuffle", 16.0),
-                dataclasses.replace(run("shuffle", 17.0), name="again", seed=1),
-                run("shuffle", 18.5, crs=False),
-                run("shuffle", 20.0, "21k"),
-                run("narrow", 15.0, attention=False),
-            ]
-        )
+def test_the_tables_have_a_line_for_every_structure_and_budget() -> None:
+    told = Study(
+        [
+            run("shuffle", 16.0),
+            dataclasses.replace(run("shuffle", 17.0), name="again", seed=1),
+            run("shuffle", 18.5, crs=False),
+            run("shuffle", 20.0, "21k"),
+            run("narrow", 15.0),
+            run("narrow", 15.5, attention=False),
+        ]
     )
-    assert table == [
-        "| `narrow` | 35,000 | 6.00M | 1.00 |  |  | 15.00 |  |",
-        "| `shuffle` | 35,000 | 6.00M | 1.00 |  | 16.50 (16.00 to 17.00) |  | 18.50 |",
-        "| `shuffle` | 35,000 | 6.00M | 1.00 |  | 20.00 |  |  |",
+    assert errors_table(told) == [
+        "| `narrow` | 35,000 | 6.00M | 1.00 |  | 15.00 |",
+        "| `shuffle` | 35,000 | 6.00M | 1.00 |  | 16.50 (16.00 to 17.00) |",
+        "| `shuffle` | 35,000 | 6.00M | 1.00 |  | 20.00 |",
     ]
+    assert ablations_table(told) == [
+        "| `shuffle` | 35k | 16.50 (16.00 to 17.00) |  | 18.50 |",
+        "| `narrow` | 35k | 15.00 | 15.50 |  |",
+    ]
+    assert progress(told, 9) == (
+        "6 of 9 runs have ended, in 0 hours of one core, pauses included: 4 students of 1 structure, "
+        "with 2 seeds, and 2 dense networks.\n"
+    )
 
 
 def test_cells_that_are_measured_are_found_again() -> None:
@@ -202,14 +240,19 @@ def test_cells_that_are_measured_are_found_again() -> None:
 
 def test_trained_networks_have_a_row_for_every_method_and_budget() -> None:
     cell = {"network": "wrn_16_2", "metric": "params", "method": "btt", "share": 0.5}
+    made = {"commit": "1c13014cd85d", "score": {"top1": 91.0}, "recovered": {"top1": 90.0}}
+    older = {"commit": trained.OLDER[0], "score": {"top1": 90.04}, "recovered": {"top1": 92.5}}
     done = [
-        {**cell, "score": {"top1": 90.04}, "recovered": {"top1": 92.5}},
-        {**cell, "share": 0.15, "refused": "out of reach"},
-        {**cell, "metric": "mult_adds", "score": {"top1": 91.0}, "recovered": {"top1": 90.0}},
+        {**cell, **older},
+        {**cell, "share": 0.15, "refused": "btt on WideResNet: 10 parameters is below what is reachable"},
+        {**cell, "metric": "mult_adds", **made},
+        {**cell, "metric": "mult_adds", "share": 0.3, "refused": "0.4 of 75.2 % are left at 50 %"},
+        {**cell, **older, "method": "torch_pruning"},
     ]
     assert trained.lines(done) == [
-        "| wrn_16_2 | parameters | `btt` | 90.0 → 92.5 | – | – |",
-        "| wrn_16_2 | mult-adds | `btt` | 91.0 → 90.0 | – | – |",
+        "| wrn_16_2 | parameters | `btt` | 90.0 → 92.5† |  | out of reach |",
+        "| wrn_16_2 | parameters | `torch_pruning` | 90.0 → 92.5 |  |  |",
+        "| wrn_16_2 | mult-adds | `btt` | 91.0 → 90.0 | nothing left |  |",
     ]
 
 
@@ -226,12 +269,12 @@ def test_what_has_next_to_nothing_left_is_not_tried_at_a_smaller_share(left: flo
 
 def test_a_page_without_its_tables_is_refused() -> None:
     with pytest.raises(ValueError, match="no table between <!-- errors -->"):
-        filled("# Study\n", [], {})
+        filled("# Study\n", [], {}, 0)
 
 
 def test_the_page_and_the_report_are_those_of_the_results() -> None:
     page = study.PAGE.read_text(encoding="utf-8")
-    assert filled(page, study.kept(), study.shipped()) == page
+    assert filled(page, study.kept(), study.shipped(), study.cells()) == page
     assert trained.filled(page, trained.committed()) == page
     assert study.report(study.kept()) == study.REPORT.read_text(encoding="utf-8")
 

@@ -392,6 +392,23 @@ def test_dropout_is_off_while_counting_and_the_inputs_are_left_alone() -> None:
     assert bool((example == -1).all())
 
 
+@pytest.mark.parametrize("spatial", ["unfolded", "separable", "inside"])
+def test_what_is_kept_in_inference_is_made_once_and_not_counted_there(spatial: Any) -> None:
+    made = student("low_rank", spatial=spatial)
+    for _, layer in us.stand_ins(made):
+        layer.execution = us.Execution(inference="formed")
+    dense, counted = us.cost(Small(), IMAGE), us.cost(made, IMAGE)
+    assert counted.mult_adds == us.cost(student("low_rank", spatial=spatial), IMAGE).mult_adds
+    assert dense.inference_mult_adds == dense.mult_adds
+    assert "in inference" not in str(dense)
+    if spatial == "separable":  # only the pointwise maps are formed, and the taps run beside them
+        pointwise = 2 * 4 * 4 * (8 * 16 + 16 * 16) - 2 * 4 * 4 * 9 * (8 * 16 + 16 * 16)
+        taps = 2 * 4 * 4 * 9 * (8 + 16)
+        assert counted.inference_mult_adds == dense.mult_adds + pointwise + taps
+    else:
+        assert counted.inference_mult_adds == dense.mult_adds
+
+
 # ---- printing --------------------------------------------------------------------------------------------
 
 

@@ -65,12 +65,12 @@ def free_port() -> int:
         return port
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes leave, started once for all tests."""
-    folder = tmp_path_factory.mktemp("together")
-    mp.spawn(work, args=(str(folder), free_port()), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
-    return folder
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    """They are started once for all that is asked of them."""
+    mp.spawn(work, args=(str(tmp_path), free_port()), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
+    they_write_once_resume_with_the_same_bits_and_diverge_together(tmp_path)
+    they_have_the_gradients_of_one_with_every_transform(tmp_path)
 
 
 def work(rank: int, folder: str, port: int) -> None:
@@ -102,8 +102,7 @@ def spoil(rank: int) -> None:
     Trainer.step = step  # type: ignore[method-assign, assignment]
 
 
-@pytest.mark.slow
-def test_two_processes_write_once_resume_with_the_same_bits_and_diverge_together(together: Path) -> None:
+def they_write_once_resume_with_the_same_bits_and_diverge_together(together: Path) -> None:
     left = []
     for name in ("whole", "cut"):
         run = Run.read(together / name)
@@ -184,7 +183,7 @@ def distance(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     return max(float((ours[key] - theirs[key]).norm() / theirs[key].norm()) for key in ours)
 
 
-def test_two_processes_have_the_gradients_of_one_with_every_transform(together: Path) -> None:
+def they_have_the_gradients_of_one_with_every_transform(together: Path) -> None:
     alone = Processes(0, 1, torch.device("cpu"))
     wanted = {name: gradients(name, alone) for name in us.list_transforms()}
     wanted["losses"] = gradients("low_rank", alone, **LOSSES)

@@ -69,6 +69,20 @@ def format_bytes(count: int) -> str:
     return f"{count} B"
 
 
+def format_ms(time_ms: float) -> str:
+    """16.94 → `16.9`, 1120.3 → `1,120`: three digits, never an exponent."""
+    return f"{time_ms:.3g}" if time_ms < 999.5 else f"{time_ms:,.0f}"
+
+
+def format_time(nanoseconds: float) -> str:
+    """631882 → `632 µs`, 5300000 → `5.3 ms`, 12e9 → `12 s`."""
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("µs", 10**3)):
+        if nanoseconds >= 0.9995 * size:
+            scaled = nanoseconds / size
+            return f"{scaled:.0f} {unit}" if scaled >= 99.95 else f"{scaled:.3g} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
 def format_share(part: int | None, whole: int | None) -> str:
     """Part of a whole in percent."""
     if part is None or not whole:

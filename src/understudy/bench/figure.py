@@ -7,6 +7,8 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
+from understudy._util.quantities import format_ms
+
 from .record import Bench, Measured, Row
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 760, 520, 60, 50, 30, 190
@@ -184,6 +186,6 @@ def growth(bench: Bench, what: str, batch: int) -> str:
         points = [(float(width), one.best_ms) for width, one in by_width.items()]
         chart.path(name, points)
         for width, time_ms in points:
-            chart.point(name, width, time_ms, f"{name}, {width:g} channels: {time_ms:.3g} ms")
+            chart.point(name, width, time_ms, f"{name}, {width:g} channels: {format_ms(time_ms)} ms")
     title = f"{what}, batch {batch}; with each name the power of the width from {_GROWTH_FROM} on"
     return chart.told("channels", "milliseconds", title)

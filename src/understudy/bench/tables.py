@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from understudy._util.quantities import format_bytes, format_count
+from understudy._util.quantities import format_bytes, format_count, format_ms
 from understudy._util.text_tables import Table
+from understudy.transforms import list_transforms
 
 from .record import Bench, Measured, Row
 
@@ -24,9 +25,9 @@ def table(bench: Bench) -> Table:
             (
                 row.cell.name,
                 one.subject,
-                f"{row.dense.best_ms:.3g}",
-                f"{one.best_ms:.3g}",
-                f"{one.median_ms:.3g} ± {50 * one.spread:.0f} %",
+                format_ms(row.dense.best_ms),
+                format_ms(one.best_ms),
+                f"{format_ms(one.median_ms)} ± {50 * one.spread:.0f} %",
                 f"{row.speedup:.2f}×",
                 _times(row.ideal),
                 "–" if row.gmac_s is None else f"{row.gmac_s:.1f}",
@@ -65,28 +66,37 @@ def network_lines(bench: Bench, budgeted: str, batch: int, mode: str = "inferenc
     runtimes = [name for name in _NAMES if any(row.cell.runtime == name for row in rows)]
     if not rows:
         return []
-    head = ["", "parameters", "mult-adds", *(_NAMES[name] for name in runtimes), "ONNX file"]
+    files = ["ONNX file"] if "onnx" in runtimes else []
+    head = ["", "parameters", "mult-adds", *(_NAMES[name] for name in runtimes), *files]
     lines = [_line(head), _line(["---"] * len(head))]
     dense: dict[str, Measured] = {row.cell.runtime: row.dense for row in rows}
     first = rows[0].dense
-    cells = [f"{dense[name].best_ms:.3g} ms" for name in runtimes]
-    lines.append(
-        _line(["dense", f"{first.params:,}", format_count(first.mult_adds), *cells, _file(dense.get("onnx"))])
-    )
-    for subject in dict.fromkeys(row.measured.subject for row in rows):
+    cells = [f"{format_ms(dense[name].best_ms)} ms" for name in runtimes]
+    cells += [_file(dense["onnx"]) for _ in files]
+    lines.append(_line(["dense", f"{first.params:,}", format_count(first.mult_adds), *cells]))
+    for subject in _in_order(rows):
         by_runtime: dict[str, Row] = {
             row.cell.runtime: row for row in rows if row.measured.subject == subject
         }
         one = next(iter(by_runtime.values())).measured
         cells = [
-            f"{by_runtime[name].measured.best_ms:.3g} ms ({by_runtime[name].speedup:.1f}×)"
+            f"{format_ms(by_runtime[name].measured.best_ms)} ms ({by_runtime[name].speedup:.1f}×)"
             if name in by_runtime
             else "–"
             for name in runtimes
         ]
-        file = _file(by_runtime["onnx"].measured if "onnx" in by_runtime else None)
-        lines.append(_line([f"`{subject}`", f"{one.params:,}", format_count(one.mult_adds), *cells, file]))
+        cells += [_file(by_runtime["onnx"].measured if "onnx" in by_runtime else None) for _ in files]
+        lines.append(_line([f"`{subject}`", f"{one.params:,}", format_count(one.mult_adds), *cells]))
     return lines
+
+
+def _in_order(rows: list[Row]) -> list[str]:
+    """The subjects of some rows, transforms as they are registered and then others, whenever measured."""
+    order = {name: number for number, name in enumerate(list_transforms())}
+    found = dict.fromkeys(row.measured.subject for row in rows)
+    return sorted(
+        found, key=lambda subject: (order.get(subject.partition(":")[0], len(order)), ":" in subject)
+    )
 
 
 def layer_lines(bench: Bench, what: str, batch: int, mode: str = "inference") -> list[str]:
@@ -102,7 +112,7 @@ def layer_lines(bench: Bench, what: str, batch: int, mode: str = "inference") ->
     widths = sorted({row.cell.width for row in rows if row.cell.width is not None})
     head = ["", *(str(width) for width in widths)]
     lines = [_line(head), _line(["---"] * len(head))]
-    for subject in dict.fromkeys(row.measured.subject for row in rows):
+    for subject in _in_order(rows):
         found = {row.cell.width: row for row in rows if row.measured.subject == subject}
         cells = [
             f"{found[width].speedup:.1f}× ({_times(found[width].ideal)})" if width in found else "–"

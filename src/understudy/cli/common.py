@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from understudy import __version__
 from understudy._util.text_tables import Shown, Table, plain_text
 
 from .output import holdable, say
 
-app = typer.Typer(
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Command(TyperCommand):
+    """A command whose help is laid out anew by the terminal, not where its docstring ends its lines."""
+
+    def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:
+        text = inspect.cleandoc(help or "")
+        super().__init__(*arguments, help=re.sub(r"(?<!\n)\n(?!\n)", " ", text), **options)
+
+
+class _App(typer.Typer):
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
+        """As of any typer, of that class."""
+        return super().command(name, **{"cls": _Command, **options})
+
+
+app = _App(
     help="Replace the linear parts of a network by structured stand-ins; count truthfully what they cost; "
     "train them with the original as teacher.",
     no_args_is_help=True,

@@ -135,9 +135,9 @@ def status(folder: Annotated[Path, typer.Argument(help="The folder of a sweep.",
     if not found.counts.keys() & {"waiting", "running"}:
         show("nothing is left to train")
         return
-    text = f"left: about {duration(found.seconds_of_work)} of training"
-    if found.unknown:
-        text += f", and {found.unknown} cells of which nothing is known yet"
+    known = f"about {duration(found.seconds_of_work)} of training" if found.seconds_of_work else ""
+    unknown = f"{found.unknown} cells of unknown length" if found.unknown else ""
+    text = f"left: {', and '.join(filter(None, (known, unknown)))}"
     if found.seconds_left is not None:
         text += f"; done in about {duration(found.seconds_left)} with {len(busy)} at work"
     elif not busy:

@@ -14,7 +14,7 @@ from understudy._util.files import whole_file
 from understudy._util.text_tables import table
 from understudy.counting.trace import Example
 from understudy.networks.models import create_model, example_input, weightless
-from understudy.planning.budget import Budget
+from understudy.planning.budget import TIMES, Budget
 from understudy.planning.compare import Comparison, compare
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
@@ -26,6 +26,8 @@ from understudy.transforms import known_transforms
 
 from .common import app, assignment, pairs, show, sizes
 from .output import say
+
+_MOST_TIMED = 1 << 31  # bytes of a network that is made for it
 
 
 class SpatialChoice(str, Enum):
@@ -147,7 +149,8 @@ def plan(
     latency: Annotated[
         str | None,
         typer.Option(
-            help="At most this time of one pass, modelled: a share of the network's, such as 0.5, or 5ms.",
+            help="At most this time of one pass: a share of the network's, such as 0.5, or 5ms. The network "
+            "is timed on this machine, the student modelled from that; with --all both are modelled alone.",
             show_default=False,
         ),
     ] = None,
@@ -158,7 +161,10 @@ def plan(
     exclude: Exclude = None,
     seed: Annotated[int, typer.Option(help="Seed of fixed random choices and fresh weights.")] = 0,
     multiple: Annotated[
-        int, typer.Option(help="Ranks above this are multiples of it, such as 8.", min=1)
+        int,
+        typer.Option(
+            help="Ranks above this are multiples of it, such as 8; other knobs are left alone.", min=1
+        ),
     ] = 1,
     option: Annotated[
         list[str] | None,
@@ -168,7 +174,10 @@ def plan(
         Path | None, typer.Option("--json", help="Also write the plan to this file.", show_default=False)
     ] = None,
 ) -> None:
-    """Choose a knob for every layer so that MODEL meets a budget; nothing is trained, no weight is made."""
+    """Choose a knob for every layer so that MODEL meets a budget; nothing is trained.
+
+    No weight is made either, but for --latency, which times MODEL unless it takes more than 2 GB.
+    """
     if (transform is None) != all_transforms:
         raise ValueError("give either --transform NAME or --all")
     budget = Budget.of(
@@ -187,9 +196,19 @@ def plan(
     if transform is not None:
         chosen = assignment(transform)
         request = Request.of(
-            chosen, budget, spatial=spatial.value, options=options, seed=seed, multiple=multiple
+            chosen,
+            budget,
+            spatial=spatial.value,
+            include=include,
+            exclude=exclude,
+            options=options,
+            seed=seed,
+            multiple=multiple,
         )
-        made = make_plan(survey, request=request)
+        if budget.metric in TIMES and survey.bytes <= _MOST_TIMED:
+            made = make_plan(create_model(model), request=request, example=example)
+        else:
+            made = make_plan(survey, request=request)
     else:
         if multiple > 1:
             raise ValueError("--multiple is for one transform, not for --all")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from understudy._util.modules import first_input
+from understudy.layers.kept import Ahead
 from understudy.layers.layer import Layer, stand_ins
 from understudy.transforms import Transform
 
@@ -39,18 +41,19 @@ class Trace:
     weight_reads: collections.Counter[str]  # reads of a module's weight outside any call of that module
 
 
-def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
+def trace(model: nn.Module, example: Example, *, meta: bool = True, kept: bool = False) -> Trace:
     """Trace one forward pass in evaluation mode; the model itself is neither run nor changed.
 
     A copy without weights runs it; where that fails, as in a network that makes tensors on the CPU, fake
     tensors; and where that fails too, as in one whose control flow looks at values, a real copy on the CPU.
-    With `meta=False` it is a real copy from the first, where the model is.
+    With `meta=False` it is a real copy from the first, where the model is. Where what stand-ins make ahead is
+    `kept`, as it is in inference, they run as they do there, and making it is not counted.
     """
     example = as_inputs(example, model)
     trials = list(ways_to_run(model)) if meta else [as_it_is()]
     for number, way in enumerate(trials):
         try:
-            return _traced(model, example, way)
+            return _traced(model, example, way, kept=kept)
         except operations.UnknownOperationError:
             raise
         except Exception as error:
@@ -63,12 +66,12 @@ def trace(model: nn.Module, example: Example, *, meta: bool = True) -> Trace:
     raise AssertionError("there is always a way to run a network")
 
 
-def _traced(model: nn.Module, example: Example, way: Way) -> Trace:
+def _traced(model: nn.Module, example: Example, way: Way, *, kept: bool = False) -> Trace:
     network = copy_to_run(model, way.own)
     inputs = tree_map_only(Tensor, way.given, example)  # a network may write to its input
-    tracer = _Tracer(network)
+    tracer = _Tracer(network, kept=kept)
     with torch.no_grad(), way.mode, noting_reads(tracer.readable), tracer:
-        call(network, inputs)
+        call_on(network, inputs)
     return tracer.record
 
 
@@ -89,8 +92,8 @@ def as_inputs(example: Example, model: nn.Module | None = None) -> Example:
     return example
 
 
-def call(network: nn.Module, example: Example) -> None:
-    """Run a network on what `as_inputs` gives."""
+def call_on(network: nn.Module, example: Example) -> None:
+    """Call a network on an example."""
     if isinstance(example, Tensor):
         network(example)
     elif isinstance(example, Mapping):
@@ -105,7 +108,7 @@ class _Tracer(TorchDispatchMode):
     A module whose `forward` is called by itself runs no hooks: what stands in its place enters it too.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, *, kept: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.record = Trace(
             collections.Counter(),
@@ -114,6 +117,7 @@ class _Tracer(TorchDispatchMode):
             collections.Counter(),
         )
         self.stack: list[tuple[str, nn.Module]] = []
+        self.ahead = 0  # calls under way that make what is kept
         self.readable: dict[nn.Module, Callable[[], None]] = {}  # to be called when a weight is read
         self.layer_of: dict[str, str] = {}  # the parts of an understudy layer → the layer
         for path, module in network.named_modules():
@@ -123,10 +127,24 @@ class _Tracer(TorchDispatchMode):
                 module.forward = self._entered(path, module, module.forward)
             if module._parameters.get("weight") is not None and not isinstance(module, Transform):
                 self.readable[module] = functools.partial(self._note_read, path)
+        for module in network.modules():
+            if isinstance(module, Layer):
+                if kept:
+                    module._kept = Ahead(self._uncounted)
+                else:  # the order that was found for inference is one for what is kept
+                    module._execution = dataclasses.replace(module._execution, inference=None)
         for path, layer in stand_ins(network):
             self.layer_of |= {part: path for part, _ in layer.named_modules(prefix=path)}
             for transform in layer.transforms:  # a parent may read the weight instead of calling
                 setattr(transform, "matrix", self._owned(path, layer, transform.matrix))  # noqa: B010
+
+    @contextlib.contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        self.ahead += 1
+        try:
+            yield
+        finally:
+            self.ahead -= 1
 
     def _note_read(self, path: str) -> None:
         """Another module may read a weight, instead of calling the one that holds it."""
@@ -186,6 +204,8 @@ class _Tracer(TorchDispatchMode):
                 if result is not NotImplemented:
                     return result
         result = func(*args, **(kwargs or {}))
+        if self.ahead:
+            return result
         count = operations.mult_adds(func, args, result)
         if any(isinstance(module, Transform | Layer) for _, module in self.stack):
             count += operations.product_mult_adds(func, result)

@@ -36,7 +36,12 @@ __all__ = [
 
 
 def names() -> list[str]:
-    """The data sets `load` knows."""
+    """The data sets `load` knows.
+
+    >>> from understudy import data
+    >>> data.names()
+    ['cifar10', 'cifar100', 'digits', 'imagenet']
+    """
     return sorted(_DATA_SETS)
 
 
@@ -56,6 +61,11 @@ def load(
     with train/ and val/; options are `size` and `resize`. A factory (or `path/to/file.py:factory`) gives a
     DataSet, such as `Images`; it is called with the options, and with `folder` where one is given. `mean` and
     `std` replace those of the data set.
+
+    >>> from understudy import data
+    >>> digits = data.load("digits")
+    >>> len(digits.classes), digits.image_shape, digits.train_size, digits.test_size
+    (10, (3, 8, 8), 1297, 500)
     """
     _check_name(name)
     make = partial(_from_factory, name) if ":" in name else _DATA_SETS[name]
@@ -71,7 +81,12 @@ def load(
 
 
 class Facts(NamedTuple):
-    """What a network has to know of a data set."""
+    """What a network has to know of a data set.
+
+    >>> from understudy import data
+    >>> data.facts("cifar100").classes
+    100
+    """
 
     classes: int
     image_shape: tuple[int, int, int]
@@ -82,6 +97,10 @@ def facts(name: str, folder: str | Path | None = None) -> Facts:
 
     `imagenet` has as many classes as `folder` has, where one is given, and otherwise 1,000. A data set from a
     factory says it itself, once it is made.
+
+    >>> from understudy import data
+    >>> data.facts("imagenet")
+    Facts(classes=1000, image_shape=(3, 224, 224))
     """
     _check_name(name)
     if ":" in name:

@@ -21,6 +21,13 @@ class Augment:
     `padding`: crop to the original size at a random place of the image padded by that many zero pixels.
     `flip`: mirror left and right with probability ½. `cutout`: side of the square set to zero after
     normalisation. `resized_crop`: a random part of random size, scaled to the input size (images from files).
+
+    >>> import torch
+    >>> from understudy.data import Augment
+    >>> augment, images = Augment(padding=1, flip=True), torch.zeros(5, 3, 8, 8, dtype=torch.uint8)
+    >>> draws = augment.draw(5, 8, 8, torch.Generator().manual_seed(0))
+    >>> augment.apply(images, draws, mean=(0.5,) * 3, std=(0.5,) * 3).unique()
+    tensor([-1.])
     """
 
     padding: int = 0

@@ -16,6 +16,13 @@ class Batches(Loader):
 
     The random numbers of a step are drawn for the global batch and cut by rank, on the CPU: every device and
     every number of processes sees the same augmentation.
+
+    >>> import torch
+    >>> from understudy.data import Batches
+    >>> images, labels = torch.zeros(10, 1, 4, 4, dtype=torch.uint8), torch.arange(10)
+    >>> batches = Batches(images, labels, 4, mean=[0.5], std=[0.5], seed=0)
+    >>> [(tuple(x.shape), len(y)) for x, y in batches.epoch(0, start=1)]  # the first was seen already
+    [((4, 1, 4, 4), 4), ((2, 1, 4, 4), 2)]
     """
 
     def __init__(

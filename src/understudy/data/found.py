@@ -64,13 +64,15 @@ def find_data(
     download: bool = False,
     workers: int = 0,
     apart: bool = False,
+    tested: int | None = None,
 ) -> Found:
     """The data at `source`: a folder, a name such as `digits`, or `package.module:factory`.
 
     A factory gives a DataSet, or batches: tensors, (inputs, labels) or dictionaries. `size` is the side of
     images that are read from files. Where there is no test part, an eighth is held back for it, and where a
-    training is to be judged, an eighth of the rest, at most 1,024 images, is set `apart`. `augment` is for
-    the training part; the rest of the settings is as for `load`.
+    training is to be judged, an eighth of the rest, at most 1,024 images, is set `apart`. Of the images to
+    test on at most so many are `tested`. `augment` is for the training part; the rest of the settings is as
+    for `load`.
     """
     if ":" in source and not Path(source).exists():
         try:
@@ -84,6 +86,8 @@ def find_data(
     else:
         made = load_folder(Path(source), size=size)
     made = _normalised(made, mean, std)
+    if tested is not None:
+        made = made.take(test=min(tested, made.test_size))
     return _of_data_set(made, seed, batch_size, augment or Augment(), workers, apart=apart)
 
 

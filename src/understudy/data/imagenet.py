@@ -50,7 +50,17 @@ class Files:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageFolders(DataSet):
-    """Class folders; of a test image, `resize` pixels at its shorter side, the centre of `size` is cut."""
+    """Class folders; of a test image, `resize` pixels at its shorter side, the centre of `size` is cut.
+
+    >>> from pathlib import Path
+    >>> from understudy import data
+    >>> for place in ("train/cat", "train/dog", "val/cat", "val/dog"):
+    ...     Path("photos", place).mkdir(parents=True)
+    ...     Path("photos", place, "1.jpeg").touch()
+    >>> photos = data.load("imagenet", "photos", size=64, resize=72)
+    >>> photos.classes, photos.image_shape, photos.train_size
+    (('cat', 'dog'), (3, 64, 64), 2)
+    """
 
     train: Files
     test: Files

@@ -14,12 +14,32 @@ from .sampler import Loader
 
 
 class DataError(ValueError):
-    """Data that are missing, damaged or of another kind; the message says what was found and expected."""
+    """Data that are missing, damaged or of another kind; the message says what was found and expected.
+
+    >>> import torch
+    >>> from understudy.data import Images
+    >>> pixels, labels = torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 0, 1])
+    >>> Images(name="mine", classes=("cat",), mean=(0.5,) * 3, std=(0.2,) * 3,
+    ...     train_images=pixels, train_labels=labels, test_images=pixels, test_labels=labels)
+    Traceback (most recent call last):
+    ...
+    understudy.data.images.DataError: mine, train part: label 1 is not in 0..0 for 1 classes
+    """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DataSet(ABC):
-    """Images with labels 0..len(classes) − 1, for training and for testing; mean and deviation by channel."""
+    """Images with labels 0..len(classes) − 1, for training and for testing; mean and deviation by channel.
+
+    >>> from understudy import data
+    >>> digits = data.load("digits").take(train=64)
+    >>> isinstance(digits, data.DataSet), tuple(digits.example.shape), len(digits.train_batches(32, seed=0))
+    (True, (1, 3, 8, 8), 2)
+    >>> digits.check_classes(1000)
+    Traceback (most recent call last):
+    ...
+    ValueError: digits has 10 classes, but the network 1000 outputs
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -87,7 +107,16 @@ class DataSet(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Images(DataSet):
-    """A data set that is wholly in memory: uint8 (N, C, H, W) and int64 (N,) for either part."""
+    """A data set that is wholly in memory: uint8 (N, C, H, W) and int64 (N,) for either part.
+
+    >>> import torch
+    >>> from understudy.data import Images
+    >>> pixels, labels = torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1, 0, 1])
+    >>> mine = Images(name="mine", classes=("cat", "dog"), mean=(0.5,) * 3, std=(0.2,) * 3,
+    ...     train_images=pixels, train_labels=labels, test_images=pixels, test_labels=labels)
+    >>> mine.image_shape, mine.take(train=4).train_size
+    ((3, 8, 8), 4)
+    """
 
     train_images: Tensor
     train_labels: Tensor

@@ -44,6 +44,13 @@ class Sampler:
     The slices of all ranks, joined in rank order, are the batch of a single process. Where the world size
     does not divide a batch, they differ in length by one. Without `shuffle`, as for testing, some may be
     empty.
+
+    >>> from understudy.data import Sampler
+    >>> ranks = [Sampler(10, batch_size=4, rank=rank, world_size=2) for rank in (0, 1)]
+    >>> ranks[0].steps, [sampler.rows(1) for sampler in ranks]  # of the order of an epoch
+    (3, [slice(4, 6, None), slice(6, 8, None)])
+    >>> ranks[0].order(epoch=3).equal(ranks[1].order(epoch=3))
+    True
     """
 
     length: int
@@ -106,7 +113,13 @@ class Sampler:
 
 
 class Loader(ABC):
-    """Batches of (images, labels): float32 (B, C, H, W), int64 (B,), on the device asked for."""
+    """Batches of (images, labels): float32 (B, C, H, W), int64 (B,), on the device asked for.
+
+    >>> from understudy import data
+    >>> loader = data.load("digits").test_batches(200)
+    >>> isinstance(loader, data.Loader), len(loader), [len(labels) for _, labels in loader.epoch(0)]
+    (True, 3, [200, 200, 100])
+    """
 
     sampler: Sampler
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_leaves
 
 from understudy._util.guard import the_network
 from understudy._util.quantities import format_bytes
 from understudy._util.text_tables import Shown, Table, table
 from understudy._util.timing import time_in_turns
-from understudy.counting.trace import Example, as_inputs
+from understudy.counting.trace import Example
 
 from .formats import quantise_, write, written
-from .graph import ExportError, as_call, capture, lively, outputs, ready, rebatched
-from .runtimes import Format, Runner, format_of, needed, not_run, opened
+from .graph import ExportError, capture, lively, outputs, ready, rebatched
+from .runtimes import SUFFIXES, Format, Runner, needed, not_run, opened, target_of
+from .samples import judge, read_samples, sample_count
 
 Precision = Literal["float32", "float16"]
 _ALLOWED = {"float32": 1e-4, "float16": 2e-2}  # of the largest output
@@ -49,6 +49,10 @@ class Exported(Shown):
     original_bytes: int | None = None
     float_error: float | None = None  # before it was made eight-bit
     agreement: float | None = None  # eight-bit: share of samples whose largest output is the same one
+    accuracy: float | None = None  # eight-bit: share of samples whose largest output is their label
+    float_accuracy: float | None = None  # before it was made eight-bit
+    samples: int | None = None  # that these are shares of
+    judged: Literal["calibration", "test"] | None = None  # which samples these are
 
     def __repr__(self) -> str:
         return f"<Exported: {self.path.name}, {self.bytes:,} bytes, {self.time_ms:.2f} ms>"
@@ -81,7 +85,14 @@ class Exported(Shown):
         if self.float_error is not None:
             caption += f", before eight bits {self.float_error:.1e}"
         if self.agreement is not None:
-            caption += f"; the same class for {100 * self.agreement:.1f} % of the calibration samples"
+            caption += (
+                f"\nof {self.samples:,} {self.judged} samples, the same class {100 * self.agreement:.1f} %"
+            )
+            if self.accuracy is not None and self.float_accuracy is not None:
+                caption += (
+                    f"; accuracy {100 * self.accuracy:.1f} %, "
+                    f"before eight bits {100 * self.float_accuracy:.1f} %"
+                )
         return table(
             ["", ">time", ">quicker", ">file", ">error"],
             rows,
@@ -98,20 +109,24 @@ def export(
     format: Format | None = None,
     original: nn.Module | None = None,
     dtype: Precision = "float32",
-    int8: Sequence[Example] | None = None,
+    int8: Iterable[Example] | None = None,
+    test: Iterable[Example] | None = None,
     overwrite: bool = False,
 ) -> Exported:
     """Write a network, substituted or not, for another runtime, for any batch, and check it there.
 
     The format follows from the suffix, `.onnx`, `.xml` (OpenVINO, with a `.bin` beside it) or `.pt2`
-    (torch.export), or is named. The file holds the parameters of the stand-ins and computes what follows from
+    (torch.export), or is named: a name without a suffix gets the one of its format, and `path` of the result
+    says what was written. The file holds the parameters of the stand-ins and computes what follows from
     them in its graph; one of ONNX takes at most 4.4 bytes a parameter and 64 kB. Its outputs are compared
-    with PyTorch's for two batches; more than 1e-4 of the largest output apart (float16: 2e-2) is an
-    ExportError, and no file is left. A network in another precision becomes one in single precision first.
+    with PyTorch's for two batches; more than 1e-4 of the largest output apart (float16: 2e-2), or NaN, which
+    nothing can be compared with, is an ExportError, and no file is left. A network in another precision
+    becomes one in single precision first.
 
-    `original` is exported beside it and timed in turns. `int8` are batches to calibrate eight-bit numbers by,
-    with labels or without (ONNX only): the error before and after, and how often the largest output is the
-    same, are in the result.
+    `original` is exported beside it and timed in turns. `int8` are batches to calibrate eight-bit numbers by
+    (ONNX only), each as the example is, alone or as (inputs, labels). The error before and after is in the
+    result, and of the samples of `test`, or without them of these: how often the largest output is the same,
+    and with labels, a class for each sample, the accuracy before and after.
 
     >>> import understudy as us
     >>> model = us.create_model("wrn_10_1")
@@ -123,29 +138,31 @@ def export(
     if original is not None:
         the_network(original, "original", copied=True, run=True)
     path = Path(path)
-    kind = format_of(path, format)
+    path, kind = target_of(path, format)
     if dtype not in get_args(Precision):
         raise ValueError(f"dtype {dtype!r} is not one of {', '.join(get_args(Precision))}")
-    if int8 is not None:
-        if kind != "onnx":
-            raise ValueError(f"int8 is for the format onnx, not {kind}")
-        if not len(int8):
-            raise ValueError("int8 needs batches to calibrate by, such as int8=[x1, x2]")
+    if int8 is not None and kind != "onnx":
+        raise ValueError(f"int8 is for the format onnx, not {kind}")
+    if test is not None and int8 is None:
+        raise ValueError("test is what eight bits are judged by: give batches to calibrate by too, int8=[…]")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} to")
     for file in written(path, kind):
         if file.exists() and not overwrite:
             raise FileExistsError(f"{file} exists; overwrite=True writes over it")
     needed(kind)
+    size = sample_count(example)
     network = ready(model)
     given = lively(example)
-    if int8 is not None:
-        int8 = [_calibrating(batch, given) for batch in int8]
-    batches = [given, rebatched(given, _size(given) + 1)]
-    wanted = [outputs(network, batch) for batch in batches]
+    batches = [given, rebatched(given, size + 1)]
+    wanted = [_checkable(outputs(network, batch), network) for batch in batches]
+    classes = _classes(wanted[0])
+    calibrating = None if int8 is None else read_samples("int8", int8, given, classes)
+    judging = calibrating if test is None else read_samples("test", test, given, classes)
+    beside = None if original is None else _beside(original, given)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        made = Path(folder) / path.name
-        graph = capture(network, given, half=dtype == "float16", fixed=int8 is not None)
+        made = Path(folder) / f"{path.stem}{SUFFIXES[kind]}"
+        graph = capture(network, given, half=dtype == "float16", fixed=calibrating is not None)
         write(graph, made, kind, type(network).__name__)
         runner = _checked(opened(made, kind), kind, network)
         error = max(output_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True))
@@ -154,26 +171,25 @@ def export(
                 f"{type(network).__name__} as {kind} is {error:.1e} of its largest output off PyTorch's, "
                 f"more than {_ALLOWED[dtype]:.0e}"
             )
-        float_error = agreement = None
-        if int8 is not None:
-            quantise_(made, int8)
+        float_error = verdict = None
+        if calibrating is not None and judging is not None:
+            quantise_(made, [batch.inputs for batch in calibrating])
             runner, float_error = _checked(opened(made, kind), kind, network), error
             error = max(
                 output_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True)
             )
-            agreement = _agreement(runner, network, int8)
+            if not math.isfinite(error):
+                raise ExportError(
+                    f"of eight bits, {type(network).__name__} gives outputs that are not finite"
+                )
+            verdict = judge(runner, network, judging)
         calls = {"student": lambda: runner(given)}
         original_bytes = None
-        if original is not None:
-            beside = Path(folder) / f"original{path.suffix}"
-            write(
-                capture(ready(original), given, half=dtype == "float16"),
-                beside,
-                kind,
-                type(original).__name__,
-            )
-            original_bytes = sum(file.stat().st_size for file in written(beside, kind))
-            beside_runner = opened(beside, kind)
+        if beside is not None:
+            dense = Path(folder) / f"original.{made.name}"
+            write(capture(beside, given, half=dtype == "float16"), dense, kind, type(beside).__name__)
+            original_bytes = sum(file.stat().st_size for file in written(dense, kind))
+            beside_runner = opened(dense, kind)
             calls["original"] = lambda: beside_runner(given)
         taken = time_in_turns(calls, rounds=_ROUNDS, seconds=_SECONDS)
         times = {name: 1000 * timing.best for name, timing in taken.items()}
@@ -187,11 +203,15 @@ def export(
         bytes=sum(file.stat().st_size for file in written(path, kind)),
         error=error,
         time_ms=times["student"],
-        batch=_size(given),
+        batch=size,
         original_time_ms=times.get("original"),
         original_bytes=original_bytes,
         float_error=float_error,
-        agreement=agreement,
+        agreement=None if verdict is None else verdict.agreement,
+        accuracy=None if verdict is None else verdict.accuracy,
+        float_accuracy=None if verdict is None else verdict.float_accuracy,
+        samples=None if verdict is None else verdict.samples,
+        judged=None if verdict is None else "calibration" if test is None else "test",
     )
 
 
@@ -207,34 +227,34 @@ def _checked(runner: Runner, kind: Format, network: nn.Module) -> Runner:
     return run
 
 
-def _calibrating(batch: Example, example: Example) -> Example:
-    """A batch to calibrate by, without labels, its inputs in the order of the example's.
-
-    It is in single precision: a shape, or zeros alone, would give ranges of nothing.
-    """
-    inputs = as_inputs(batch)
-    if isinstance(inputs, tuple | list) and len(inputs) == 2 and not isinstance(example, tuple | list):
-        inputs = as_inputs(inputs[0])  # behind it are labels
-    if isinstance(inputs, Mapping) and isinstance(example, Mapping):
-        inputs = {key: inputs[key] for key in example if key in inputs}
-    if tree_flatten(as_call(inputs))[1] != tree_flatten(as_call(example))[1]:
-        raise ValueError("int8 is calibrated by batches that are given as the example is: this one is not")
-    floats = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    if floats and not any(not leaf.is_meta and bool(leaf.any()) for leaf in floats):
-        raise ValueError("int8 is calibrated by real batches: this one is a shape, or all zero")
-    return lively(inputs)
+def _checkable(made: list[Tensor], network: nn.Module) -> list[Tensor]:
+    """Outputs that others can be compared with; infinities are, beside numbers."""
+    name = type(network).__name__
+    if not any(each.numel() for each in made):
+        raise ExportError(f"{name} gives no tensor with a number in it: there is nothing to check")
+    if any(bool(each.isnan().any()) for each in made) or not any(
+        bool(each.isfinite().any()) for each in made
+    ):
+        raise ExportError(
+            f"{name} gives NaN, or infinities alone, for the example: outputs that are not finite "
+            "cannot be checked"
+        )
+    return made
 
 
-def _size(example: Example) -> int:
-    """Samples of an example: the first axis of its first tensor."""
-    parts = (
-        example.values()
-        if isinstance(example, dict)
-        else (example,)
-        if isinstance(example, Tensor)
-        else example
-    )
-    return next(len(part) for part in parts if isinstance(part, Tensor))
+def _classes(made: list[Tensor]) -> int | None:
+    """Of how many classes the first output tells, if it is one row of several numbers for each sample."""
+    return made[0].shape[1] if made[0].dim() == 2 and made[0].shape[1] > 1 else None
+
+
+def _beside(original: nn.Module, given: Example) -> nn.Module:
+    """The original for inference, tried on the example."""
+    dense = ready(original)
+    try:
+        outputs(dense, given)
+    except ValueError as error:
+        raise ValueError(f"original does not take the example: {error}") from error
+    return dense
 
 
 def output_error(got: list[Tensor], wanted: list[Tensor]) -> float:
@@ -255,12 +275,3 @@ def _share_off(got: Tensor, wanted: Tensor) -> float:
         return math.inf
     got, wanted = got[is_finite], wanted[is_finite]
     return float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1e-30)) if len(got) else 0.0
-
-
-def _agreement(runner: Runner, network: nn.Module, batches: Sequence[Example]) -> float:
-    same = count = 0
-    for batch in batches:
-        ours, theirs = runner(batch)[0], outputs(network, batch)[0]
-        hits = ours.reshape(len(ours), -1).argmax(1) == theirs.reshape(len(theirs), -1).argmax(1)
-        same, count = same + int(hits.sum()), count + len(hits)
-    return same / max(1, count)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import math
 import re
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +14,20 @@ import torch
 
 from understudy.counting.trace import Example
 
-from .graph import ExportError
-from .runtimes import Format, _arrays, first_line, imported, not_run
+from .graph import ExportError, chain_of, first_line, quiet
+from .naming import name_
+from .runtimes import Format, _arrays, imported, not_run
 from .slim import hold_as_read_, slim_onnx_, slim_xml
 
 _SMALL = 64  # entries that a constant may have to be folded: shapes and axes, never weights
 _FOLDED = {"f16", "f32", "f64", "i8", "u8", "i32", "i64", "boolean"}  # what NumPy has the same of
-_OPERATION = re.compile(r"(?:torch\.ops\.|op='|<OpOverload\(op='|\b)(aten[.:]+[A-Za-z_0-9]+)")
+_OPERATION = re.compile(r"(?:torch\.ops\.|op='|\b(?=aten[.:]))([A-Za-z_]\w*(?:\.|::)\w+)")
 
 
 def write(program: torch.export.ExportedProgram, path: Path, kind: Format, model: str) -> None:
     """Write one file (and, for OpenVINO, the weights beside it)."""
     if kind == "torch-export":
-        with _quiet():
+        with quiet():
             torch.export.save(program, path)
         return
     if kind == "onnx":
@@ -60,7 +57,7 @@ def written(path: Path, kind: Format) -> list[Path]:
 def _write_onnx(program: torch.export.ExportedProgram, path: Path, model: str) -> None:
     onnx, optimizer = imported("onnx"), imported("onnxscript.optimizer")
     try:
-        with _quiet():
+        with quiet():
             made = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False)
             assert made is not None
             optimizer.optimize_ir(made.model, input_size_limit=_SMALL, output_size_limit=_SMALL)
@@ -69,6 +66,7 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path, model: str) -
     except Exception as error:  # the exporter wraps whatever it meets
         raise ExportError(_reason(error, model)) from error
     _drop_zero_biases_(proto.graph, onnx.numpy_helper.to_array)
+    name_(proto.graph, program)
     slim_onnx_(proto)
     onnx.save(proto, str(path))
 
@@ -126,17 +124,16 @@ def _is_small(port: Any) -> bool:
     return is_static and kind in _FOLDED and math.prod(port.get_shape()) <= _SMALL
 
 
-def _reason(error: BaseException | None, model: str) -> str:
-    """Which operation ONNX has no form for, found along the chain of errors, or what went wrong."""
-    text = str(error)
-    while error is not None:
-        for line in str(error).splitlines():
+def _reason(error: BaseException, model: str) -> str:
+    """Which operation ONNX has no form for, found along the chain of errors, or what went wrong first."""
+    for one in chain_of(error):
+        for line in str(one).splitlines():
             found = _OPERATION.search(line)
             if found and ("No ONNX function" in line or "not found" in line or "No decompos" in line):
                 return f"ONNX cannot express {found.group(1).replace('::', '.')}, which {model} uses"
-        error = error.__cause__ or error.__context__
-    lines = [line for line in text.splitlines() if line.strip()]
-    return f"{model} cannot be written as ONNX: {lines[0] if lines else 'for no stated reason'}"
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{model} cannot be written as ONNX: {first_line(error)}"
 
 
 def _drop_zero_biases_(graph: Any, to_array: Callable[[Any], Any]) -> None:
@@ -189,7 +186,7 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
             """The next batch, or None."""
             return next(feeds, None)
 
-    with tempfile.TemporaryDirectory() as folder, _quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
         between, named = Path(folder) / "int8.onnx", Path(folder) / "named.onnx"
         onnx.save(model, str(named))
         try:
@@ -212,18 +209,3 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
 
 def _groups(node: Any) -> int:
     return next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Exporters warn of themselves and print: neither is about the network."""
-    levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir", "")}
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        for name in levels:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for name, level in levels.items():
-                logging.getLogger(name).setLevel(level)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
+import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +21,7 @@ from understudy.students.lower import lowered_for
 from understudy.students.wrappers import unwrapped
 from understudy.transforms import Transform
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # and what else terminals are told
 _METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "custom", "torch_fn")
 
 
@@ -36,6 +40,33 @@ class ExportError(ValueError):
     """
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says before it explains itself, without colours."""
+    return (_COLOUR.sub("", str(error)).strip().splitlines() or [repr(error)])[0]
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """An error, the one that it was raised from or after, and so on."""
+    follows: BaseException | None = error
+    while follows is not None:
+        yield follows
+        follows = follows.__cause__ or follows.__context__
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Exporters warn, log and print of themselves; what is wrong with a network they raise as well."""
+    before = logging.root.manager.disable
+    streams = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    with warnings.catch_warnings(), streams[0], streams[1]:
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
 def _halve_(network: nn.Module) -> None:
     """Have a network run in half precision that takes and gives single precision."""
 
@@ -43,7 +74,7 @@ def _halve_(network: nn.Module) -> None:
         return tree_map_only(Tensor, _halved, (args, kwargs))
 
     def after(_: nn.Module, __: tuple[Any, ...], given: Any) -> Any:
-        return tree_map_only(Tensor, _single, given)
+        return tree_map_only(Tensor, single, given)
 
     network.half()
     network.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
@@ -54,7 +85,8 @@ def _halved(tensor: Tensor) -> Tensor:
     return tensor.half() if tensor.is_floating_point() else tensor
 
 
-def _single(tensor: Tensor) -> Tensor:
+def single(tensor: Tensor) -> Tensor:
+    """A tensor of numbers in single precision; others as they are."""
     return tensor.float() if tensor.is_floating_point() else tensor
 
 
@@ -89,7 +121,7 @@ def outputs(network: nn.Module, example: Example) -> list[Tensor]:
     except Exception as error:  # whatever a network raises
         shapes = [tuple(leaf.shape) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         raise ValueError(
-            f"{type(network).__name__} cannot run on an example of shape {shapes}: {error}"
+            f"{type(network).__name__} cannot run on an example of shape {shapes}: {first_line(error)}"
         ) from error
 
 
@@ -113,7 +145,7 @@ def lively(example: Example) -> Example:
     def filled(tensor: Tensor) -> Tensor:
         if tensor.is_floating_point() and (tensor.is_meta or not bool(tensor.any())):
             return torch.randn(tensor.shape, generator=generator)
-        return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else _single(tensor.cpu())
+        return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else single(tensor.cpu())
 
     changed: Example = tree_map_only(Tensor, filled, as_inputs(example))
     return changed
@@ -142,17 +174,26 @@ def capture(
     if half:
         _halve_(network)
     try:
-        with warnings.catch_warnings(), torch.no_grad(), called_attention():
-            warnings.simplefilter("ignore")  # of the exporter about itself
+        with quiet(), torch.no_grad(), called_attention():
             program = torch.export.export(
                 network, args, kwargs, dynamic_shapes=by_name or in_turn, strict=False
             )
     except Exception as error:  # whatever the tracer of PyTorch meets
-        lines = str(error).strip().splitlines() or [repr(error)]
         raise ExportError(
-            f"{type(model).__name__} cannot be captured as one graph for any batch: {lines[0]}"
+            f"{type(model).__name__} cannot be captured as one graph for any batch: {_reason(error)}"
         ) from error
     for node in program.graph.nodes:
         for name in _METADATA:  # paths of source files and more, larger than small networks
             node.meta.pop(name, None)
     return program
+
+
+def _reason(error: BaseException) -> str:
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    if any(isinstance(one, GuardOnDataDependentSymNode) for one in chain_of(error)):
+        return (
+            "which operations it runs depends on values that it computes (an if, a loop or a size); "
+            "torch.where and torch.cond choose within a graph"
+        )
+    return first_line(error)

@@ -13,31 +13,38 @@ from torch.utils._pytree import tree_leaves
 
 from understudy.counting.trace import Example
 
-from .graph import ExportError, as_call
+from .graph import ExportError, as_call, first_line
 
 Format = Literal["onnx", "openvino", "torch-export"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"}
-_EXTRAS = {"onnx": "onnx", "onnxscript": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
 Runner = Callable[[Example], list[Tensor]]
 
 
-def imported(module: str) -> Any:
+def imported(module: str, extra: str | None = None) -> Any:
     """A module of an optional package; an ImportError names the extra that brings it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        extra = _EXTRAS[module.partition(".")[0]]
+        extra = extra or ("openvino" if module.partition(".")[0] == "openvino" else "onnx")
         raise ImportError(f"{module} is not installed: pip install 'understudy[{extra}]'") from error
 
 
-def format_of(path: Path, wanted: str | None) -> Format:
-    """The format asked for, or the one that a file's suffix means."""
-    for name in FORMATS:
-        if wanted == name or (wanted is None and path.suffix == SUFFIXES[name]):
-            return name
-    if wanted is not None:
+def target_of(path: Path, wanted: str | None) -> tuple[Path, Format]:
+    """The file to write, and in which format: the one asked for, or the one that the suffix means.
+
+    A name without a suffix gets that of the format asked for; another format's suffix, or none of any
+    format's, is refused.
+    """
+    if wanted is not None and wanted not in FORMATS:
         raise ValueError(f"format {wanted!r} is not one of {', '.join(FORMATS)}")
+    for name, suffix in SUFFIXES.items():
+        if wanted in (None, name) and path.suffix.lower() == suffix:
+            return path, name
+        if wanted == name and not path.suffix and path.name:
+            return path.with_suffix(suffix), name
+        if wanted == name:
+            raise ValueError(f"{path.name} does not end in {suffix}, as files of the format {name} do")
     means = ", ".join(f"{suffix} ({name})" for name, suffix in SUFFIXES.items())
     raise ValueError(f"{path.name} does not say its format: end it in {means}, or name the format")
 
@@ -48,7 +55,7 @@ def needed(kind: Format) -> None:
         "onnx": ("onnx", "onnxscript", "onnxruntime"),
         "openvino": ("onnx", "onnxscript", "openvino"),
     }.get(kind, ()):
-        imported(module)
+        imported(module, kind)
 
 
 def opened(path: Path, kind: Format) -> Runner:
@@ -66,11 +73,6 @@ def not_run(kind: Format, name: str, error: Exception) -> ExportError:
     """What a runtime raised, as one line."""
     runtime = {"onnx": "ONNX Runtime", "openvino": "OpenVINO"}.get(kind, "PyTorch")
     return ExportError(f"{runtime} cannot run {name}: {first_line(error)}")
-
-
-def first_line(error: Exception) -> str:
-    """What an error says before it explains itself."""
-    return (str(error).strip().splitlines() or [repr(error)])[0]
 
 
 def _arrays(example: Example) -> list[Any]:

@@ -6,9 +6,9 @@ import itertools
 import math
 import re
 import string
-from collections.abc import Iterator
 from typing import Any
 
+from .naming import all_graphs, names_in, rename_
 from .runtimes import imported
 
 _DIGITS = string.digits + string.ascii_lowercase
@@ -53,7 +53,7 @@ def slim_onnx_(proto: Any) -> None:
     """
     del proto.metadata_props[:]
     versions = {each.domain: each.version for each in proto.opset_import}
-    graphs = list(_graphs(proto.graph))
+    graphs = list(all_graphs(proto.graph))
     whole = {
         value.name
         for graph in graphs
@@ -70,7 +70,7 @@ def slim_onnx_(proto: Any) -> None:
             defaults = _defaults(node.op_type, node.domain, versions.get(node.domain, 1))
             for attribute in [each for each in node.attribute if _is_said(each, node, defaults, whole)]:
                 node.attribute.remove(attribute)
-    _rename_(graphs)
+    _shorten_(graphs)
 
 
 def slim_xml(text: str) -> str:
@@ -79,16 +79,6 @@ def slim_xml(text: str) -> str:
     text = re.sub(r"<dim>-?\d+</dim>", "", text).replace('<data auto_broadcast="numpy"/>', "")
     text = re.sub(r"(<port [^>/]*)></port>", r"\1/>", text)
     return re.sub(r"<input>.*?</input>", lambda ports: re.sub(r' precision="\w+"', "", ports[0]), text)
-
-
-def _graphs(graph: Any) -> Iterator[Any]:
-    """A graph and those inside of its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                if inner.node or inner.output:
-                    yield from _graphs(inner)
 
 
 def _defaults(kind: str, domain: str, version: int) -> dict[str, Any]:
@@ -113,23 +103,16 @@ def _is_said(attribute: Any, node: Any, defaults: dict[str, Any], whole: set[str
     return attribute.name in _EVERYWHERE and all(each == _EVERYWHERE[attribute.name] for each in value)
 
 
-def _rename_(graphs: list[Any]) -> None:
+def _shorten_(graphs: list[Any]) -> None:
     """Number the values between inputs and outputs, in digits and letters."""
     outer = graphs[0]
     kept = {value.name for value in (*outer.input, *outer.output)} | {""}
     kept |= {value.name for graph in graphs for value in graph.initializer if "." in value.name}
     numbers = (name for name in map(_short, itertools.count()) if name not in kept)
-    names = {name: name for name in kept}
-
-    def renamed(name: str) -> str:
-        return names[name] if name in names else names.setdefault(name, next(numbers))
-
+    inner = dict.fromkeys(name for graph in graphs for name in names_in(graph) if name not in kept)
+    names = {name: next(numbers) for name in inner}
     for graph in graphs:
-        for value in (*graph.input, *graph.initializer, *graph.output):
-            value.name = renamed(value.name)
-        for node in graph.node:
-            for side in (node.input, node.output):
-                side[:] = [renamed(name) for name in side]
+        rename_(graph, names)
 
 
 def _short(number: int) -> str:

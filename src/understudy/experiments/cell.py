@@ -16,7 +16,13 @@ from understudy.train import Recipe
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One run of a grid. In its recipe, `teacher` is the name of the teacher's cell."""
+    """One run of a grid. In its recipe, `teacher` is the name of the teacher's cell.
+
+    >>> from understudy.experiments import load_grid
+    >>> cell = load_grid("digits").cells[1]
+    >>> cell.name, cell.role, cell.recipe.structure, cell.recipe.teacher
+    ('low_rank-30k-at-crs-seed-0', 'student', 'low_rank', 'teacher-seed-0')
+    """
 
     name: str
     role: Role

@@ -26,7 +26,13 @@ from .grid import Grid
 
 @dataclasses.dataclass(frozen=True)
 class PlannedCell:
-    """A cell, its plan (None for a dense network) and its cost, or why there is no such network."""
+    """A cell, its plan (None for a dense network) and its cost, or why there is no such network.
+
+    >>> from understudy.experiments import load_grid, plan_cells
+    >>> planned = plan_cells(load_grid("digits"))[1]
+    >>> planned.cell.name, planned.plan.params == planned.costs.params
+    ('low_rank-30k-at-crs-seed-0', True)
+    """
 
     cell: Cell
     plan: Plan | None
@@ -35,7 +41,13 @@ class PlannedCell:
 
 
 def plan_cells(grid: Grid, data_folder: Path | None = None) -> list[PlannedCell]:
-    """Plan every cell; a GridError lists all that cannot be reached, unless the grid skips those."""
+    """Plan every cell; a GridError lists all that cannot be reached, unless the grid skips those.
+
+    >>> from understudy.experiments import load_grid, plan_cells
+    >>> planned = plan_cells(load_grid("digits"))
+    >>> all(item.costs.params <= 30_000 for item in planned if item.cell.role == "student")
+    True
+    """
     planned = _Surveys(data_folder).plan(grid.cells)
     missed = [item for item in planned if item.costs is None]
     if missed and not grid.skip_unreachable:

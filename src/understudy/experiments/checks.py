@@ -19,7 +19,14 @@ _TYPES = {bool: "true or false", int: "a whole number", str: "text"}
 
 
 class GridError(InputError):
-    """A grid that cannot be run as it is."""
+    """A grid that cannot be run as it is.
+
+    >>> from understudy.experiments import make_grid
+    >>> make_grid("mine", {"recipe": "demo", "student": {"ratio": 0.1}})
+    Traceback (most recent call last):
+    ...
+    understudy.experiments.checks.GridError: a grid has no key 'student' (did you mean 'students'...
+    """
 
 
 def check_keys(where: str, table: Mapping[str, Any], known: Sequence[str]) -> None:

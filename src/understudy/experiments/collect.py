@@ -22,7 +22,13 @@ Record = TypeVar("Record")
 
 
 def new_result(grid: str, planned: PlannedCell) -> Result:
-    """The result of a cell before it has run."""
+    """The result of a cell before it has run.
+
+    >>> from understudy.experiments import load_grid, new_result, plan_cells
+    >>> result = new_result("digits", plan_cells(load_grid("digits"))[1])
+    >>> result.name, result.status.state, result.costs
+    ('low_rank-30k-at-crs-seed-0', 'waiting', None)
+    """
     cell, recipe = planned.cell, planned.cell.recipe
     deciding = recipe.deciding()
     budget = cell.budget

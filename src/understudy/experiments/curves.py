@@ -33,6 +33,10 @@ def curves(
     """The three figures of `understudy.report` that need no training, as numbers.
 
     `include` and `exclude` are as for `sites`: what the sweep leaves dense. `layers` is the depth of ACDC.
+
+    >>> from understudy.experiments import curves
+    >>> curves("wrn_10_1").width_mult_adds.crossover  # from this width on 12 layers of ACDC need fewer
+    631
     """
     with torch.device("meta"):
         survey = sites(create_model(network), include=include, exclude=exclude)
@@ -40,7 +44,13 @@ def curves(
 
 
 def sweep_curves(results: Sequence[Result]) -> Curves | None:
-    """The curves of the first network of a sweep that is built in, with the sites of its students."""
+    """The curves of the first network of a sweep that is built in, with the sites of its students.
+
+    >>> from understudy.experiments import load_grid, new_result, plan_cells, sweep_curves
+    >>> results = [new_result("digits", planned) for planned in plan_cells(load_grid("digits"))]
+    >>> sweep_curves(results).knob_params.network
+    'wrn_10_2'
+    """
     for result in [*(one for one in results if one.transforms), *results]:
         if is_builtin(result.network):
             try:

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """Something that a task did: a line of progress or, at its end, how it stands."""
+    """Something that a task did: a line of progress or, at its end, how it stands.
+
+    >>> from understudy.experiments import Message
+    >>> from understudy.results import Status
+    >>> Message("teacher-seed-0", "epoch 1/8").status is None  # it goes on
+    True
+    >>> Message("teacher-seed-0", status=Status("failed", "out of memory")).status.reason
+    'out of memory'
+    """
 
     task: str
     text: str = ""
@@ -27,7 +35,22 @@ class Message:
 
 
 class Engine(Protocol):
-    """Starts tasks and waits for what they say."""
+    """Starts tasks and waits for what they say.
+
+    >>> import contextlib, torch
+    >>> from pathlib import Path
+    >>> from understudy.experiments import Message, make_grid, run_task, sweep
+    >>> class Here(contextlib.nullcontext):  # one task after another, in this process
+    ...     slots, threads, started = 1, torch.get_num_threads(), "started"
+    ...     def start(self, task):
+    ...         self.task = task
+    ...     def wait(self):
+    ...         return Message(self.task.name, status=run_task(self.task))
+    >>> table = {"recipe": "demo", "settings": {"epochs": 1, "train_images": 32, "batch_size": 32}}
+    >>> table |= {"teacher": {"existing": "timm:resnet18"}, "baselines": {"networks": "wrn_10_1"}}
+    >>> sweep(make_grid("one", table), Path("sweep"), engine=Here())[0].status.state
+    'finished'
+    """
 
     slots: int  # tasks that may be started at a time
     threads: int  # of torch, for each task

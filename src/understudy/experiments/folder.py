@@ -24,7 +24,7 @@ from .checks import GridError
 from .grid import Grid
 
 FORMAT = 2  # of grid.json
-_INDEX, _RESULTS, _RUNS = "grid.json", "results", "runs"
+INDEX, _RESULTS, _RUNS = "grid.json", "results", "runs"
 Record = TypeVar("Record")
 
 
@@ -59,14 +59,31 @@ class Index:
 
 
 def read_index(out: Path) -> Index:
-    """The grid of a sweep's folder; a ResultsError says what is wrong with any other folder."""
-    if not (out / _INDEX).is_file():
-        raise ResultsError(f"{out} holds no sweep (no {_INDEX})")
-    return _read(Index, out / _INDEX, FORMAT)
+    """The grid of a sweep's folder; a ResultsError says what is wrong with any other folder.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, read_index, sweep
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> _ = sweep(grid, Path("sweep"))
+    >>> read_index(Path("sweep")).identity == grid.identity
+    True
+    """
+    if not (out / INDEX).is_file():
+        raise ResultsError(f"{out} holds no sweep (no {INDEX})")
+    return _read(Index, out / INDEX, FORMAT)
 
 
 def read_results(out: Path) -> list[Result]:
-    """The results of all cells, in the grid's order; a cell without one yet is left out."""
+    """The results of all cells, in the grid's order; a cell without one yet is left out.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, read_results, sweep
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> read_results(Path("sweep")) == sweep(grid, Path("sweep"))
+    True
+    """
     found = find_results(out)
     for problem in found.passed_over:
         raise problem
@@ -82,7 +99,18 @@ class Found:
 
 
 def find_results(out: Path) -> Found:
-    """The results of all cells, as `read_results`; one that cannot be read is told and stops no other."""
+    """The results of all cells, as `read_results`; one that cannot be read is told and stops no other.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, find_results, sweep
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> [result] = sweep(grid, Path("sweep"))
+    >>> _ = Path("sweep", "results", f"{result.name}.json").write_text("cut sh")
+    >>> found = find_results(Path("sweep"))
+    >>> found.results, len(found.passed_over)
+    ([], 1)
+    """
     found = Found([], [])
     for entry in read_index(out).cells:
         path = _result_file(out, entry.name)
@@ -126,9 +154,9 @@ def opened(out: Path, grid: Grid) -> Iterator[None]:
     """Make the folder this grid's, and keep other sweeps out of it meanwhile."""
     if out.exists() and not out.is_dir():
         raise GridError(f"{out} is a file: choose another --out")
-    if out.is_dir() and not (out / _INDEX).exists():
+    if out.is_dir() and not (out / INDEX).exists():
         names = [path.name for path in out.iterdir()]
-        strange = [name for name in names if name != ".lock" and not name.startswith(f".{_INDEX}.")]
+        strange = [name for name in names if name != ".lock" and not name.startswith(f".{INDEX}.")]
         if strange:
             raise GridError(f"{out} holds no sweep but {strange[0]}: choose another --out")
     out.mkdir(parents=True, exist_ok=True)
@@ -142,7 +170,7 @@ def opened(out: Path, grid: Grid) -> Iterator[None]:
 def _claim(out: Path, grid: Grid) -> None:
     """Refuse a folder of another grid; one whose cells are all in this grid is taken up, and grows."""
     entries = tuple(IndexEntry(cell.name, cell.id) for cell in grid.cells)
-    if (out / _INDEX).exists():
+    if (out / INDEX).exists():
         index = read_index(out)
         for problem in find_results(out).passed_over:
             if isinstance(problem, OtherVersionError):  # before anything is changed
@@ -155,6 +183,6 @@ def _claim(out: Path, grid: Grid) -> None:
             )
     for folder in (_RESULTS, _RUNS):
         (out / folder).mkdir(exist_ok=True)
-    for leftover in [*out.glob(f".{_INDEX}.*"), *(out / _RESULTS).glob(".*.json.*")]:
+    for leftover in [*out.glob(f".{INDEX}.*"), *(out / _RESULTS).glob(".*.json.*")]:
         leftover.unlink()  # half written by a sweep that was killed
-    write_record(out / _INDEX, Index(__version__, grid.name, grid.identity, entries), FORMAT)
+    write_record(out / INDEX, Index(__version__, grid.name, grid.identity, entries), FORMAT)

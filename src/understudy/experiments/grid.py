@@ -52,7 +52,13 @@ _KEYS = (
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """All cells, teachers first; the same cells in any order are the same grid."""
+    """All cells, teachers first; the same cells in any order are the same grid.
+
+    >>> from understudy.experiments import load_grid
+    >>> grid = load_grid("digits")
+    >>> grid.name, [cell.name for cell in grid.cells][:2]
+    ('digits', ['teacher-seed-0', 'low_rank-30k-at-crs-seed-0'])
+    """
 
     name: str
     cells: tuple[Cell, ...]
@@ -65,7 +71,12 @@ class Grid:
 
 
 def grid_names() -> list[str]:
-    """The grids that come with the package."""
+    """The grids that come with the package.
+
+    >>> from understudy.experiments import grid_names
+    >>> "digits" in grid_names()
+    True
+    """
     return shipped_names("grid")
 
 
@@ -73,6 +84,11 @@ def load_grid(name: str | Path, data_folder: Path | None = None, *, teacher: str
     """A shipped grid by name, or one from a TOML file.
 
     `teacher` stands in the place of the grid's own: a run, a file of weights, or timm:NAME.
+
+    >>> from understudy.experiments import load_grid
+    >>> grid = load_grid("digits", teacher="timm:resnet18")
+    >>> {cell.role for cell in grid.cells} == {"student", "baseline"}
+    True
     """
     try:
         table = read_toml("grid", name)
@@ -86,7 +102,14 @@ def load_grid(name: str | Path, data_folder: Path | None = None, *, teacher: str
 
 
 def make_grid(name: str, table: Mapping[str, Any], data_folder: Path | None = None) -> Grid:
-    """The grid of a table such as TOML gives; a ValueError names what is wrong with it."""
+    """The grid of a table such as TOML gives; a ValueError names what is wrong with it.
+
+    >>> from understudy.experiments import make_grid
+    >>> students = {"transforms": ["low_rank", "shuffle"], "ratio": [0.1, 0.3]}
+    >>> grid = make_grid("mine", {"recipe": "demo", "seeds": [0, 1], "students": students})
+    >>> len(grid.cells)  # eight students and their teacher
+    9
+    """
     check_keys("a grid", table, _KEYS)
     if "recipe" not in table:
         raise GridError("a grid needs a recipe to start from, such as recipe = 'demo'")

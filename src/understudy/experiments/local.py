@@ -51,6 +51,12 @@ class LocalEngine:
     """Runs tasks in N processes, which share the threads of torch.
 
     Where one dies (a segfault, out of memory), its task is tried once more.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import LocalEngine
+    >>> engine = LocalEngine(2, Path("workers.log"))  # for sweep(grid, out, engine=engine)
+    >>> engine.slots, engine.started
+    (2, 'started')
     """
 
     started: Literal["started", "queued"] = "started"

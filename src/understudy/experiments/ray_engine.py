@@ -31,6 +31,11 @@ class RayEngine:
     each of `workers` tasks, which share the threads of torch. A task asks Ray for as many CPUs as it has
     threads: on a cluster for one, whatever `workers` says. `gpus_per_cell` may be a fraction; by default it
     is 1 where the cluster has GPUs.
+
+    >>> from understudy.experiments import RayEngine
+    >>> engine = RayEngine(4, gpus_per_cell=0.5)  # for sweep(grid, out, engine=engine)
+    >>> engine.started, engine.gpus_per_cell
+    ('queued', 0.5)
     """
 
     started: Literal["started", "queued"] = "queued"

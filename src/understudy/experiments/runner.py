@@ -31,7 +31,14 @@ EventKind = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """What a sweep tells while it runs: that a cell moved, and how many are done."""
+    """What a sweep tells while it runs: that a cell moved, and how many are done.
+
+    >>> from understudy.experiments import Event
+    >>> def tell(event):  # for sweep(grid, out, report=tell)
+    ...     print(f"{event.done}/{event.total} {event.cell} {event.kind}: {event.text}")
+    >>> tell(Event("finished", "teacher-seed-0", "test error 3.20 %", done=1, total=8))
+    1/8 teacher-seed-0 finished: test error 3.20 %
+    """
 
     kind: EventKind
     cell: str
@@ -77,6 +84,13 @@ def sweep(
 
     The threads of torch are shared out among the workers; on a cluster each cell has one. As sums on other
     numbers of threads may round otherwise, a sweep ends with the same bits as another only with as many.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, sweep
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> [(result.name, result.status.state) for result in sweep(grid, Path("sweep"))]  # too small to be made
+    [('narrow-10-seed-0', 'unreachable')]
     """
     planned = plan_cells(grid, data_folder)
     runner = _engine(engine, workers, gpus_per_cell, out / "workers.log")

@@ -51,7 +51,7 @@ def measure_speeds(
             run = Run.read(run_folder(out, result.name))
             facts = data.facts(result.data, data_folder)
             network = load_trained(run.folder, run.recipe, facts.classes, trust=trust, named=named)
-            passes = _passes(network, run.recipe, facts, device)
+            passes = passes_of(network, run.recipe, facts.image_shape, device)
         except Exception as error:  # gone, damaged, too large: it was trained, whatever became of it
             problems[result.name] = one_line(str(error))
         else:
@@ -71,8 +71,8 @@ def measure_speeds(
     return problems
 
 
-def _passes(
-    network: nn.Module, recipe: Recipe, facts: data.Facts, device: torch.device
+def passes_of(
+    network: nn.Module, recipe: Recipe, image_shape: tuple[int, ...], device: torch.device
 ) -> dict[int, Callable[[], object]]:
     """Passes of a finished network by batch size, each tried once."""
     network = network.eval().to(device)
@@ -80,7 +80,7 @@ def _passes(
         lay_channels_last_(network)
     passes = {}
     for batch_size in (1, BATCH_SIZE):
-        passes[batch_size] = _pass(network, torch.zeros(batch_size, *facts.image_shape, device=device))
+        passes[batch_size] = _pass(network, torch.zeros(batch_size, *image_shape, device=device))
         passes[batch_size]()
     return passes
 

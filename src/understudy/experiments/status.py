@@ -28,7 +28,16 @@ class CellStatus:
 
 @dataclasses.dataclass(frozen=True)
 class SweepStatus:
-    """How all cells stand; those without a result that can be read wait, for they are made again."""
+    """How all cells stand; those without a result that can be read wait, for they are made again.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, sweep, sweep_status
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> _ = sweep(grid, Path("sweep"))
+    >>> [cell.status.reason for cell in sweep_status(Path("sweep")).failures]
+    ['10 parameters are below what a narrower wrn_10_2 reaches: ...']
+    """
 
     grid: str
     cells: tuple[CellStatus, ...]
@@ -64,7 +73,16 @@ class SweepStatus:
 
 
 def sweep_status(out: Path) -> SweepStatus:
-    """Read how a sweep stands; one that is at work is not disturbed."""
+    """Read how a sweep stands; one that is at work is not disturbed.
+
+    >>> from pathlib import Path
+    >>> from understudy.experiments import make_grid, sweep, sweep_status
+    >>> table = {"recipe": "demo", "unreachable": "skip", "baselines": {"narrow": "10"}}
+    >>> grid = make_grid("small", {**table, "teacher": {"existing": "timm:resnet18"}})
+    >>> _ = sweep(grid, Path("sweep"))
+    >>> sweep_status(Path("sweep")).counts
+    {'unreachable': 1}
+    """
     index, found = read_index(out), find_results(out)
     results = found.results
     runs = {result.name: Run(run_folder(out, result.name), Recipe()) for result in results}

@@ -26,7 +26,14 @@ _PATIENCE_SECONDS = 15.0  # the helpers of a killed process may hold its run for
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A recipe to train into a folder, with the plan that was made for it; None for a dense network."""
+    """A recipe to train into a folder, with the plan that was made for it; None for a dense network.
+
+    >>> from understudy.experiments import Task
+    >>> from understudy.train import Recipe
+    >>> task = Task("teacher", Recipe(epochs=1), folder="run", data_folder=None, threads=1)
+    >>> Task.from_dict(task.to_dict()) == task  # as it goes to another process
+    True
+    """
 
     name: str
     recipe: Recipe
@@ -51,7 +58,15 @@ class Task:
 
 
 def run_task(task: Task, report: Callable[[str], None] = lambda _: None) -> Status:
-    """Train, or go on, or find that there is nothing left to do; an error becomes a status."""
+    """Train, or go on, or find that there is nothing left to do; an error becomes a status.
+
+    >>> import torch
+    >>> from understudy.experiments import Task, run_task
+    >>> from understudy.train import Recipe
+    >>> recipe = Recipe(network="wrn_10_1", epochs=1, train_images=32, batch_size=32)
+    >>> run_task(Task("teacher", recipe, "run", None, threads=torch.get_num_threads()))
+    Status(state='finished', reason='')
+    """
     torch.set_num_threads(task.threads)
     folder = Path(task.folder)
     try:

@@ -48,9 +48,14 @@ class Tradeoff:
     `data` are inputs to look at, `test` others to measure with, of which labels count where they have any;
     the other settings are as for `compression`, and for `Yardstick`. Students are in evaluation mode.
 
-        curve = Tradeoff(model, data=batches, test=others)
-        for made in curve.students(["low_rank", "tucker"], [Budget("ratio", 0.5)]):
-            print(made.record.costs.params, made.record.quality.agreement)
+    >>> import torch, understudy as us
+    >>> from torch import nn
+    >>> from understudy.experiments import Tradeoff
+    >>> model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    >>> curve = Tradeoff(model, data=[torch.randn(64, 8)], test=[torch.randn(16, 8)])
+    >>> for made in curve.students(["low_rank"], [us.Budget.of(ratio=0.5)]):
+    ...     print(made.record.name, made.record.costs.params <= 0.5 * curve.costs.params)
+    low_rank-50 True
     """
 
     def __init__(
@@ -216,7 +221,12 @@ class Tradeoff:
 
 
 def every_transform() -> list[str]:
-    """The transforms that stand in for a layer: all that are known but the dense one."""
+    """The transforms that stand in for a layer: all that are known but the dense one.
+
+    >>> from understudy.experiments import every_transform
+    >>> "low_rank" in every_transform(), "dense" in every_transform()
+    (True, False)
+    """
     return [name for name in list_transforms() if name != "dense"]
 
 

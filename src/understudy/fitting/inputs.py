@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 
 Inputs = Tensor | dict[str, Any]
 OutputOf = Callable[[Any], Tensor]  # what a network returns → the tensor that matters
-_LABELS = ("label", "labels", "target", "targets")
+LABELS = ("label", "labels", "target", "targets")
 _MASK = "attention_mask"
 
 
@@ -115,7 +115,7 @@ def read_batches(data: Iterable[Any] | Tensor, samples: int) -> list[Batch]:
 def _batch(item: Any) -> Batch:
     if isinstance(item, Mapping):
         given = dict(item)
-        labels = next((given.pop(key) for key in _LABELS if key in given), None)
+        labels = next((given.pop(key) for key in LABELS if key in given), None)
         tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor) and leaf.dim()]
         if not tensors:
             raise DataError(f"a batch holds {', '.join(map(str, given)) or 'nothing'}, and no tensor")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
@@ -174,6 +175,28 @@ class Kept:
                 return None
             self._record = record
         return record
+
+
+class Ahead(Kept):
+    """As if all was kept already, for a call that is only looked at: what makes it runs `aside`."""
+
+    def __init__(self, aside: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self._aside = aside
+
+    def made(self, _layer: nn.Module, _name: str, make: Callable[[], State]) -> State:
+        """What `make` makes, aside."""
+        with self._aside():
+            return _in_order(make())
+
+    def steps(self, _layer: nn.Module, _shape: torch.Size, make: Callable[[], Steps]) -> Steps | None:
+        """What a call does, made aside."""
+        with self._aside():
+            return make()
+
+    def may_keep(self, _layer: nn.Module) -> bool:
+        """Always."""
+        return True
 
 
 def _in_order(state: State) -> State:

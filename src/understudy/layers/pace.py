@@ -52,7 +52,9 @@ _BLOCKS_OF_FEW_ROWS = Pace(30_000, 40, 2)  # as batched products over vectors th
 _BLOCKS_OF_ROWS = Pace(100_000, 25, 2)  # as a grouped convolution over them
 
 
-OVERHEAD = 5_000  # nanoseconds in which a stand-in looks whether what it kept still holds
+OVERHEAD = (
+    10_000  # nanoseconds in which a stand-in looks whether what it kept still holds, and its calls begin
+)
 
 
 def pace_of(works: Iterable[Work], positions: int, *, rows: bool = False) -> float:

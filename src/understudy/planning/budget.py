@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from understudy._util.quantities import format_count, parse_count, parse_share
+from understudy._util.quantities import format_count, format_time, parse_count, parse_share
 
 Metric = Literal["params", "mult_adds", "bytes", "ratio", "scale", "knob", "latency", "milliseconds"]
 METRICS: tuple[Metric, ...] = ("params", "mult_adds", "bytes", "ratio", "scale", "knob")
@@ -14,14 +14,14 @@ UNITS = {
     "params": "parameters",
     "mult_adds": "mult-adds",
     "bytes": "bytes",
-    "nanoseconds": "nanoseconds, modelled",
 }
+TIMES = ("latency", "milliseconds")
 _COUNTS = ("params", "mult_adds", "bytes")
 _TIMES = {"ms": 1.0, "us": 1e-3, "µs": 1e-3, "s": 1e3}  # of a millisecond; "s" last: the others end in it
 
 
 class BudgetError(ValueError):
-    """The budget lies below `lowest`, the cost of the cheapest student.
+    """The budget lies below `lowest`, the cost of the cheapest student; of a time it is in nanoseconds.
 
     >>> import understudy as us
     >>> try:
@@ -40,9 +40,9 @@ class BudgetError(ValueError):
 class Budget:
     """At most so many `params`, `mult_adds` or `bytes`, a `ratio` of the parameters, one `scale` or `knob`.
 
-    Bytes are those of the file that `save` writes. Of modelled time it is a share, `latency`, of what the
-    network takes as it is, or `milliseconds`. Amounts may be given as people write them, "17.6M", "1MB",
-    "30%" or, for a latency, "5ms"; they are kept as numbers.
+    Bytes are those of the file that `save` writes. Of time, which is modelled for students, it is a share,
+    `latency`, of what the network takes as it is, or `milliseconds`. Amounts may be given as people write
+    them, "17.6M", "1MB", "30%" or, for a latency, "5ms"; they are kept as numbers.
 
     >>> Budget("params", "17.6M")
     Budget(metric='params', amount=17600000)
@@ -98,9 +98,9 @@ class Budget:
         if self.metric == "ratio":
             return f"at most {100 * self.amount:.4g} % of the parameters"
         if self.metric == "latency":
-            return f"at most {100 * self.amount:.4g} % of the time"
+            return f"at most {100 * self.amount:.4g} % of the time, modelled"
         if self.metric == "milliseconds":
-            return f"at most {self.amount:g} ms"
+            return f"at most {format_time(1e6 * self.amount)}, modelled"
         return f"{self.metric} {self.amount:g}"
 
     @property
@@ -110,6 +110,8 @@ class Budget:
             return short_count(int(self.amount))
         if self.metric in _COUNTS:
             return f"{short_count(int(self.amount))} {UNITS[self.metric]}"
+        if self.metric in TIMES:
+            return str(self).removesuffix(", modelled")
         return f"{100 * self.amount:.4g}%" if self.metric == "ratio" else str(self)
 
 
@@ -119,6 +121,13 @@ def short_count(count: int) -> str:
     head, unit = (text[:-1], text[-1]) if text[-1].isalpha() else (text, "")
     short = (head.rstrip("0").rstrip(".") if "." in head else head) + unit
     return short if parse_count(short) == count else str(count)
+
+
+def told(metric: str, amount: int, *, short: bool = False) -> str:
+    """A cost with its unit; a time, which is modelled, in one that can be read."""
+    if metric == "nanoseconds":
+        return f"{format_time(amount)}, modelled"
+    return f"{format_count(amount) if short else f'{amount:,}'} {UNITS[metric]}"
 
 
 def _amount(metric: Metric, amount: int | float | str) -> int | float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from understudy.layers.pace import (
     OVERHEAD,
     Work,
@@ -17,15 +15,12 @@ from understudy.layers.pace import (
     taps_work,
 )
 from understudy.layers.replacement import Way
-from understudy.transforms import Transform, get_transform
+from understudy.transforms import Transform
 from understudy.transforms.orders import convolving
 from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import Waist
 
-from .plan import PlannedLayer
 from .sites import Site, Sites
-
-_SLOWER = 1.05  # times the original's time before it is said
 
 
 def stand_in_nanoseconds(
@@ -84,23 +79,3 @@ def _positions(site: Site) -> Sequence[int]:
     if site.positions is None:
         raise ValueError("a budget of time needs an example input: plan(..., example=x)")
     return site.positions
-
-
-def pace_remark(survey: Sites, layers: Sequence[PlannedLayer]) -> str:
-    """What is to be said of a student that will be slower than its original; mostly nothing."""
-    replaced = [layer for layer in layers if layer.spec is not None]
-    if survey.mult_adds is None or not replaced:
-        return ""
-    sites = {site.path: site for site in survey.chosen}
-    before = after = 0
-    for layer in replaced:
-        assert layer.spec is not None
-        transform, shape = get_transform(layer.spec.transform), layer.matrix_shape
-        before += site_nanoseconds(sites[layer.path])
-        after += stand_in_nanoseconds(sites[layer.path], transform, layer.way, shape, layer.spec.knob)
-    if after <= _SLOWER * before or not before:  # another module reads its weights
-        return ""
-    return (
-        f"smaller, but slower: for this example its stand-ins take about {after / before:.1f} times as long "
-        f"as what they stand for (modelled for {torch.get_num_threads()} threads; us.speed measures)"
-    )

@@ -17,6 +17,7 @@ from understudy._util.files import whole_file
 from understudy._util.nearest import hint
 from understudy._util.quantities import format_count, format_shape, format_share
 from understudy._util.records import (
+    ADDED,
     RecordError,
     as_table,
     from_plain,
@@ -28,6 +29,7 @@ from understudy._util.text_tables import Shown, Table
 from understudy.layers.replacement import Replacement, depthwise_taps
 from understudy.transforms import get_transform
 
+from .planned_time import PlannedTime
 from .request import Request
 
 _FORMAT, _VERSION = "understudy-plan", 2
@@ -108,6 +110,9 @@ class Plan(Shown):
     matrix_mult_adds: int | None
     layers: tuple[PlannedLayer, ...]
     remarks: tuple[str, ...] = ()  # what holds for the whole plan, such as why convolutions are unfolded
+    time: PlannedTime | None = dataclasses.field(
+        default=None, metadata=ADDED
+    )  # where the budget is one of time
 
     @property
     def transforms(self) -> tuple[str, ...]:
@@ -163,7 +168,9 @@ class Plan(Shown):
             ("module", "shape", "way", *transform, "knob", ">params", ">of dense", ">mult-adds", "note"),
             tuple(rows),
             title=self.title,
-            caption="\n".join((self.summary(), *self.remarks)),
+            caption="\n".join(
+                (self.summary(), *(() if self.time is None else (str(self.time),)), *self.remarks)
+            ),
             yielding=("note", "of dense", "way"),
         )
 
@@ -183,6 +190,8 @@ class Plan(Shown):
     def to_json(self) -> str:
         """The plan as JSON."""
         content = dataclasses.asdict(self) | {"request": self.request.to_dict()}
+        if self.time is None:
+            del content["time"]
         return json.dumps({"format": _FORMAT, "version": _VERSION, **content}, indent=1) + "\n"
 
     @classmethod

@@ -13,11 +13,13 @@ from torch import nn
 from understudy.counting.trace import Example
 from understudy.layers.opening import opened
 
-from .budget import Budget
+from .budget import TIMES, Budget
 from .plan import Plan
 from .request import Request, Spatial, TransformChoice
 from .sites import Include, Site, Sites, sites
 from .solve import Planner
+from .stopwatch import can_be_measured, time_pass
+from .times import MODELLED, MeasuredTimes, Times
 from .worth import Knowledge, Worth
 
 
@@ -60,9 +62,15 @@ def plan(
     `ratio` of its parameters (0.1 or "10%"), a shared normalised `scale` in 0..1, or the `knob` itself. It is
     a ceiling: never exceeded, met as closely as one knob a layer allows, from the cheapest student up to the
     dense network. One below the cheapest student raises BudgetError. A layer that structure would save less
-    than 5 % of stays dense. `latency` is a budget of time in inference, a share of what the layers take now
-    (0.5) or a time ("5ms"), modelled from calls, mult-adds and values moved. A plan whose stand-ins will be
-    slower than what they stand for says so in its remarks.
+    than 5 % of stays dense.
+
+    `latency` is a budget of time in inference, a share of what the network takes now (0.5) or a time ("5ms").
+    With a network and an `example` on the CPU the network is timed on this machine, and of every kind of
+    layer a few stand-ins beside it, which takes a few seconds at most but for very large networks; what is
+    not substituted keeps its time, and the student's is modelled from all that. `plan.time` has the numbers;
+    planned again they differ by the machine's noise. Where there is nothing to time, from `sites` or without
+    weights, time is modelled alone, from calls, mult-adds and values moved. A plan whose stand-ins will be
+    slower than what they stand for, or about as quick, says so in its remarks.
 
     A k×k convolution becomes a depthwise one and a structured pointwise one (`spatial="separable"`, as
     published, for students that will be trained), a depthwise one between the two factors of a structured
@@ -71,7 +79,8 @@ def plan(
     makes them separable where that can use the whole budget, and unfolds them where it cannot. Separable and
     inside, layers share the published normalised knob, others one share of their dense cost.
 
-    With `multiple=8` ranks above eight are multiples of eight, which kernels run best.
+    With `multiple=8` ranks above eight are multiples of eight, which kernels run best; knobs that are no
+    ranks, such as groups or numbers of weights, are left alone.
 
     `example` is an input or its shape, needed to count mult-adds and for time; `include` and `exclude` are as
     for `sites`, whose result may stand for the model. `options` are the transform's own, such as
@@ -125,8 +134,19 @@ def plan(
     if calibration is not None:
         if not isinstance(model, nn.Module):
             raise TypeError("a plan with a calibration needs the trained network itself, not its sites")
-        return Planner(survey, whole, Knowledge(opened(model), calibration)).plan()
-    return Planner(survey, whole).plan()
+        knowledge = Knowledge(opened(model), calibration)
+        return Planner(survey, whole, knowledge, _times(model, example, survey, request)).plan()
+    return Planner(survey, whole, times=_times(model, example, survey, request)).plan()
+
+
+def _times(model: nn.Module | Sites, example: Example | None, survey: Sites, request: Request) -> Times:
+    """Measured, where time is asked for and there is something to measure; else modelled alone."""
+    is_of_time = request.budget is not None and request.budget.metric in TIMES
+    if not is_of_time or example is None or isinstance(model, Sites) or not can_be_measured(model):
+        return MODELLED
+    network = opened(model)
+    taken = time_pass(model, network, example, [site.path for site in survey.chosen])
+    return MeasuredTimes(network, taken, survey)
 
 
 def _nothing(_: Site) -> bool:

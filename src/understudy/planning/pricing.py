@@ -15,10 +15,10 @@ from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import Waist
 
 from .headers import of_stand_in
-from .pacing import site_nanoseconds, stand_in_nanoseconds
 from .plan import PlannedLayer
 from .sites import Site
 from .spend import Ladder, highest_within, rising_along
+from .times import MODELLED, Times
 
 _TIMED_KNOBS = 48
 _MANY_KNOBS = 4096  # a family with more has one order, whose cost rises
@@ -35,6 +35,7 @@ class Pricing:
     seed: int
     options: dict[str, str]
     multiple: int = 1  # of which ranks above it are multiples
+    times: Times = MODELLED
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -92,7 +93,7 @@ class Pricing:
         if metric == "mult_adds":
             return self.mult_adds(knob)
         if metric == "nanoseconds":
-            return stand_in_nanoseconds(self.site, self.transform, self.way, self.shape, knob)
+            return self.times.stand_in(self.site, self.transform, self.way, self.shape, knob)
         return self.params(knob) if metric == "params" else self.bytes(knob)
 
     def bytes(self, knob: int) -> int:
@@ -115,7 +116,7 @@ class Pricing:
         if metric == "mult_adds":
             return self.site.mult_adds or 0
         if metric == "nanoseconds":
-            return site_nanoseconds(self.site)
+            return self.times.site(self.site)
         return self.site.params * (self.site.item_bytes if metric == "bytes" else 1)
 
     def form_mult_adds(self) -> int:
@@ -133,7 +134,7 @@ class Pricing:
             knobs = [knob for knob in knobs if self.rounded(knob) == knob]
         if metric == "nanoseconds" and knobs:
             step = -(-len(knobs) // _TIMED_KNOBS)  # each is looked at stage by stage
-            knobs = knobs[::-step][::-1]
+            knobs = sorted({knobs[0], *knobs[::-step]}, key=knobs.index)
             return rising_along(knobs, lambda knob: self.cost(metric, knob))
         rises = self.transform.mult_adds_rise and self.way != "unfolded"  # patches rule orders out
         if metric != "mult_adds" or rises or len(knobs) > _MANY_KNOBS:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from understudy._util.quantities import format_count
 from understudy.layers.replacement import Way
-from understudy.transforms import Transform, get_transform
+from understudy.transforms import Transform
 from understudy.transforms.registry import with_two_factors
 from understudy.transforms.two_factors import TwoFactors
 
-from .budget import UNITS, BudgetError
+from .budget import TIMES, BudgetError, told
 from .headers import FILE_HEADER
-from .pacing import network_nanoseconds, pace_remark, site_nanoseconds
 from .plan import Plan, PlannedLayer
 from .pricing import Pricing, dense_notes, left_alone
 from .request import AUTO, EVERYWHERE, Request, Spatial, candidates
 from .sites import Site, Sites
 from .spend import Ladder, lowest_cost, spend, structured_cost
+from .telling import below, multiples, pace_remark, planned_time
+from .times import MODELLED, Times
 from .worth import Knowledge, affordable, pick
 
 
@@ -29,6 +29,7 @@ class Planner:
     survey: Sites
     request: Request
     knowledge: Knowledge | None = None
+    times: Times = MODELLED
 
     def plan(self) -> Plan:
         """The plan that meets the request, by the metric of its budget."""
@@ -53,7 +54,7 @@ class Planner:
         if budget.metric in ("mult_adds", "bytes"):
             return self.within(budget.metric, int(budget.amount))
         if budget.metric == "latency":
-            return self.within("nanoseconds", int(budget.amount * network_nanoseconds(self.survey)))
+            return self.within("nanoseconds", int(budget.amount * self.times.original(self.survey)))
         if budget.metric == "milliseconds":
             return self.within("nanoseconds", int(1e6 * budget.amount))
         amount = budget.amount if budget.metric == "params" else budget.amount * self.survey.params
@@ -66,7 +67,7 @@ class Planner:
         if metric == "bytes":
             return self.survey.bytes + self.survey.header_bytes + FILE_HEADER
         if metric == "nanoseconds":
-            return network_nanoseconds(self.survey)
+            return self.times.whole(self.survey)
         if self.survey.mult_adds is None:
             raise ValueError("a budget of mult-adds needs an example input: plan(..., example=x)")
         return self.survey.mult_adds
@@ -104,8 +105,8 @@ class Planner:
                 with_two_factors(transform)
             except ValueError as error:
                 raise ValueError(f"{site.path}: {error}") from error
-        request = self.request
-        return Pricing(site, transform, way, request.seed, request.options_of(transform), request.multiple)
+        asked, options = self.request, self.request.options_of(transform)
+        return Pricing(site, transform, way, asked.seed, options, asked.multiple, self.times)
 
     def candidates(self) -> dict[str, list[Pricing]]:
         """All ways to price the sites that a pattern names: every family and way for those left to choose."""
@@ -155,7 +156,7 @@ class Planner:
         ladders = [[one.ladder(metric, published=False) for one in pricings] for pricings in tried.values()]
         lowest = fixed + sum(min(ladder.cost_at(0) for ladder in rungs) for rungs in ladders)
         if budget < lowest:
-            raise BudgetError(self._below(metric, budget, lowest), lowest)
+            raise self._unreachable(metric, budget, lowest)
         picked = pick(knowledge, tried, metric, budget - fixed)
         pricings = {path: one.pricing for path, one in picked.items()}
         knobs = {path: one.knob for path, one in picked.items()}
@@ -171,6 +172,10 @@ class Planner:
             remarks.append(f"large layers, tried with the families of a closed form alone: {cut}")
         return self.assemble(pricings, knobs, dense_notes(pricings, chosen, knobs, "it loses most"), remarks)
 
+    def _unreachable(self, metric: str, budget: int, lowest: int) -> BudgetError:
+        label = self.request.label
+        return BudgetError(below(label, self.survey, self.times, metric, budget, lowest), lowest)
+
     def spatial_for(self, metric: str, budget: int, whole: int) -> tuple[Spatial, list[str]]:
         """How convolutions are treated so that the budget is met, and why; an error if nothing meets it."""
         ways: list[Spatial] = [self.request.spatial]
@@ -183,16 +188,16 @@ class Planner:
             reach[way] = lowest_cost(ladders, fixed), structured_cost(ladders, fixed)
         lowest = min(low for low, _ in reach.values())
         if budget < lowest:
-            raise BudgetError(self._below(metric, budget, lowest), lowest)
+            raise self._unreachable(metric, budget, lowest)
         structured = [way for way, (low, high) in reach.items() if low <= budget <= high]
         way = (structured or [way for way in reversed(ways) if reach[way][0] <= budget])[0]
         remarks = []
         if len(ways) > 1 and way == "unfolded":
             low, high = reach["separable"]
-            side = f"at most {high:,}" if budget > high else f"at least {low:,}"
+            side = f"at most {told(metric, high)}" if budget > high else f"at least {told(metric, low)}"
+            verb = "take" if metric == "nanoseconds" else "have"
             remarks.append(
-                f"convolutions keep their kernels whole (unfolded): separable ones would have {side} "
-                f"{UNITS[metric]}"
+                f"convolutions keep their kernels whole (unfolded): separable ones would {verb} {side}"
             )
         if budget > reach[way][1] and budget < whole:
             remarks.append("some layers stay dense: structure alone does not use the whole budget")
@@ -207,29 +212,6 @@ class Planner:
         replaced = sum(pricing.dense_cost(metric) for pricing in pricings.values())
         ladders = [pricing.ladder(metric, published=published) for pricing in pricings.values()]
         return ladders, whole - replaced
-
-    def _below(self, metric: str, budget: int, lowest: int) -> str:
-        """Why a budget cannot be met: the cheapest student, and what is in it that is not substituted."""
-        unit = UNITS[metric]
-        text = (
-            f"{self.request.label} on {self.survey.model}: {format_count(budget)} {unit} is below what is "
-            f"reachable: {lowest:,}"
-        )
-
-        def cost(site: Site) -> int:
-            if metric == "mult_adds":
-                return site.mult_adds or 0
-            if metric == "nanoseconds":
-                return site_nanoseconds(site) if site.positions else 0
-            return site.params * (site.item_bytes if metric == "bytes" else 1)
-
-        kept = [(cost(site), site) for site in self.survey.items if site.skip]
-        held = sum(held for held, _ in kept)
-        if held:
-            largest = sorted(kept, key=lambda item: item[0], reverse=True)[:3]
-            told = [f"{site.path} {format_count(part)}, {site.skip}" for part, site in largest if part]
-            text += f"; of these {held:,} lie in layers that are not substituted ({'; '.join(told)})"
-        return text
 
     def at_scale(self, scale: float) -> Plan:
         """One normalised knob for all; a site where it would cost more than the dense layer has less."""
@@ -290,6 +272,9 @@ class Planner:
                 return None
             return mult_adds + sum((cost(layer) or 0) - (layer.dense_mult_adds or 0) for layer in layers)
 
+        said = multiples(layers, self.request.multiple), pace_remark(self.survey, layers, self.times)
+        budget = self.request.budget
+        is_of_time = budget is not None and budget.metric in TIMES
         return Plan(
             model=self.survey.model,
             request=self.request,
@@ -300,17 +285,6 @@ class Planner:
             ideal_mult_adds=whole(lambda layer: layer.ideal_mult_adds),
             matrix_mult_adds=whole(lambda layer: layer.matrix_mult_adds),
             layers=tuple(layers),
-            remarks=(*remarks, *filter(None, (self._rounded(layers), pace_remark(self.survey, layers)))),
+            remarks=(*remarks, *filter(None, said)),
+            time=planned_time(self.survey, layers, self.times) if is_of_time else None,
         )
-
-    def _rounded(self, layers: Sequence[PlannedLayer]) -> str:
-        """That ranks are multiples, and how many are not since they are smaller."""
-        multiple = self.request.multiple
-        if multiple == 1:
-            return ""
-        ranks = [
-            layer.spec.knob for layer in layers if layer.spec and get_transform(layer.spec.transform).has_rank
-        ]
-        others = sum(rank % multiple > 0 for rank in ranks)
-        told = f"; {others} of {len(ranks)} are below it" if others else ""
-        return f"ranks above {multiple} are multiples of {multiple}{told}"

@@ -15,7 +15,23 @@ from .read.comparison import beside_rivals, claims, comparison_table, limits
 
 
 def write_comparison(found: Comparison, result: Compressed, folder: Path, files: list[str]) -> Path:
-    """Write index.html of the networks side by side and of how the student was made; `files` are linked."""
+    """Write index.html of the networks side by side and of how the student was made; `files` are linked.
+
+    >>> from pathlib import Path
+    >>> from understudy.comparisons import Call, Comparison, Contender
+    >>> from understudy.compressions import Compressed, Footprint, Latency, Looked, Machine, Quality, Student
+    >>> from understudy.report import write_comparison
+    >>> pc, size = Machine("x86_64", 2, "cpu", "2.13", "3.12", 1), Footprint(90, 80, 80, 500)
+    >>> answers, looked = Quality(50, 96.0, None, 98.0, 0.99), Looked(64, 2, (), ())
+    >>> half = Student("half", "", "low_rank", "50 %", size, answers, Latency(0.2, 0.3, 1), (), (), (), 9.0)
+    >>> result = Compressed("0.2", None, pc, "wrn_10_1", {}, "", "", "digits", None, (), (), 0,
+    ...     size, answers, looked, (), (half,), (), (), 9.0)
+    >>> roles = ("original", "compressed", "student", "narrower")
+    >>> networks = [Contender(role, role, 90, 500, 4.0, 60.0, (Call(1, 0.2, 0.3, 9),)) for role in roles]
+    >>> found = Comparison("0.2", None, pc, "ONNX Runtime", "digits", 50, 0, tuple(networks))
+    >>> write_comparison(found, result, Path(), ["student.onnx"]).name
+    'index.html'
+    """
     page = compression_page(result, files, above=comparison_section(found))
     with whole_file(folder / "index.html") as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")

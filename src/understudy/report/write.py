@@ -26,6 +26,15 @@ def write_report(results: Sequence[Result], out: Path, *, title: str, curves: Cu
     `results` are those of a sweep, finished or not. `curves` comes from `understudy.experiments.curves` and
     adds the figures that need no training. Without matplotlib there are no figures: the page and the log say
     so.
+
+    >>> from pathlib import Path
+    >>> from understudy.report import write_report
+    >>> from understudy.experiments import load_grid, new_result, plan_cells
+    >>> results = [new_result("digits", planned) for planned in plan_cells(load_grid("digits"))]
+    >>> write_report(results, Path("report"), title="Digits").name  # of what is planned so far
+    'index.html'
+    >>> "low_rank-30k" in Path("report/tables.md").read_text(encoding="utf-8")
+    True
     """
     check_names(results)
     groups = group_results(results)

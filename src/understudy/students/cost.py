@@ -34,8 +34,11 @@ class LayerCost:
 class Cost(Shown):
     """What a network costs for one example: printable, and the sum of its layers.
 
-    `mult_adds` is what ran, forming matrices included. `ideal_mult_adds` leaves out what does not depend
-    on the input and could be done ahead. `bytes` is the size of the file that `understudy.save` writes.
+    `mult_adds` is what ran with nothing kept between calls, forming matrices included: in training, and in a
+    first call. `ideal_mult_adds` leaves out what does not depend on the input and could be done ahead.
+    `inference_mult_adds` is what every further call in evaluation without gradients runs, where that is kept:
+    in the orders that this machine or `tune` takes. `bytes` is the size of the file that `understudy.save`
+    writes.
 
     >>> import understudy as us
     >>> cost = us.cost(us.create_model("wrn_10_1"), (1, 3, 32, 32))
@@ -49,6 +52,7 @@ class Cost(Shown):
     ideal_mult_adds: int
     bytes: int
     layers: tuple[LayerCost, ...]
+    inference_mult_adds: int
 
     def __repr__(self) -> str:
         return f"<Cost: {self.model}, {self.params:,} parameters, {self.mult_adds:,} mult-adds>"
@@ -72,9 +76,14 @@ class Cost(Shown):
             rows,
             title=self.model,
             caption=f"{self.params:,} parameters; {self.mult_adds:,} mult-adds as executed, "
-            f"{self.ideal_mult_adds:,} ideal; {self.bytes:,} bytes on disk",
+            f"{self.ideal_mult_adds:,} ideal{self._in_inference()}; {self.bytes:,} bytes on disk",
             yielding=("ideal", "type", "of all"),
         )
+
+    def _in_inference(self) -> str:
+        if self.inference_mult_adds == self.mult_adds:
+            return ""
+        return f", {self.inference_mult_adds:,} in inference with what is kept"
 
 
 def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
@@ -90,6 +99,8 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
     """
     model = unwrapped(the_network(model))
     record = trace(model, example, meta=meta)
+    is_plain = next(stand_ins(model), None) is None
+    further = record if is_plain else trace(model, example, meta=meta, kept=True)
     layers = []
     counted: dict[int, Any] = {}
     parts = {part for _, layer in stand_ins(model) for part in layer.modules() if part is not layer}
@@ -113,6 +124,7 @@ def cost(model: nn.Module, example: Example, *, meta: bool = True) -> Cost:
         ideal_mult_adds=sum(layer.ideal_mult_adds for layer in layers),
         bytes=file_size(model),
         layers=tuple(layers),
+        inference_mult_adds=further.mult_adds.total(),
     )
 
 

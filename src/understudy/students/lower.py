@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from understudy._util.guard import the_network
 from understudy._util.modules import adopt, become_, first_input
-from understudy.counting.trace import Example, as_inputs, call
+from understudy.counting.trace import Example, as_inputs, call_on
 from understudy.layers.attention import Attention
 from understudy.layers.choosing import Purpose
 from understudy.layers.layer import stand_ins
@@ -83,5 +83,5 @@ def _positions(model: nn.Module, example: Example) -> dict[str, int]:
     for path, layer in stand_ins(network):
         layer.register_forward_pre_hook(note(path), with_kwargs=True)
     with torch.no_grad():
-        call(network, as_inputs(example, network))
+        call_on(network, as_inputs(example, network))
     return found

@@ -15,7 +15,14 @@ CONFIG = "config.json"
 
 
 class RunError(InputError):
-    """A folder that is not what a run needs."""
+    """A folder that is not what a run needs.
+
+    >>> from understudy.train import Run
+    >>> Run.read("nowhere")
+    Traceback (most recent call last):
+    ...
+    understudy.train.config.RunError: nowhere holds no run (no config.json)
+    """
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,16 @@ from understudy.students.versions import tensors_of
 
 
 class DivergedError(RuntimeError):
-    """The loss or a weight became NaN or infinite."""
+    """The loss or a weight became NaN or infinite.
+
+    >>> import torch
+    >>> from understudy.train import Job, fit
+    >>> batches = [(torch.full((8, 4), float("nan")), torch.randint(2, (8,)))]
+    >>> fit(Job(torch.nn.Sequential(torch.nn.Linear(4, 2)), batches))
+    Traceback (most recent call last):
+    ...
+    understudy.train.divergence.DivergedError: the loss is nan at step 0; the first output that...
+    """
 
 
 def check_finite(network: nn.Module, step: int) -> None:

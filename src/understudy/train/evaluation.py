@@ -39,6 +39,12 @@ def evaluate(
     """Top-1 and top-5 error in percent, and the loss, on all batches; the network is left as it was.
 
     `output_of` takes the logits of what the network returns, by default the first tensor of numbers.
+
+    >>> import torch
+    >>> from understudy.train import evaluate
+    >>> logits, labels = torch.eye(4), torch.tensor([0, 1, 2, 0])
+    >>> evaluate(torch.nn.Identity(), [(logits, labels)]).test_error  # the last of four is wrong
+    25.0
     """
     recipe = settings or Recipe(channels_last=False)
     first = five = count = labelled = 0
@@ -70,7 +76,15 @@ def evaluate(
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What came out of testing a trained network, and of counting it."""
+    """What came out of testing a trained network, and of counting it.
+
+    >>> import understudy as us
+    >>> from understudy.train import evaluate_trained
+    >>> us.save(us.create_model("wrn_10_1", classes=10), "trained.safetensors")
+    >>> found = evaluate_trained("trained.safetensors", "demo", {"network": "wrn_10_1"})
+    >>> found.recipe.network, found.errors.test_images, found.cost.params
+    ('wrn_10_1', 500, 77850)
+    """
 
     recipe: Recipe
     errors: Errors
@@ -90,6 +104,12 @@ def evaluate_trained(
     """Test the network of a finished run, or a file of weights for the network and data of a recipe.
 
     Without `trust`, no function that the folder of a run names is called.
+
+    >>> from understudy.train import evaluate_trained, load_recipe, train
+    >>> tiny = {"network": "wrn_10_1", "epochs": 1, "train_images": 32, "batch_size": 32}
+    >>> outcome = train(load_recipe("demo", tiny), Path("run"))
+    >>> evaluate_trained("run").errors.test_error == outcome.errors.test_error
+    True
     """
     target, changes = Path(target), dict(changes or {})
     if target.is_dir():

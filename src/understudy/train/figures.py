@@ -8,7 +8,14 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Errors:
-    """A network on test samples: the mean loss, and the error in percent where the targets are classes."""
+    """A network on test samples: the mean loss, and the error in percent where the targets are classes.
+
+    >>> import torch
+    >>> from understudy.train import evaluate
+    >>> errors = evaluate(torch.nn.Identity(), [(torch.eye(4), torch.tensor([0, 1, 2, 0]))])
+    >>> errors.test_error, errors.test_top5_error, errors.test_images
+    (25.0, 0.0, 4)
+    """
 
     test_loss: float
     test_error: float | None
@@ -18,7 +25,15 @@ class Errors:
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """One epoch, a line of metrics.jsonl; what was not measured is None."""
+    """One epoch, a line of metrics.jsonl; what was not measured is None.
+
+    >>> from understudy.train import Epoch
+    >>> epoch = Epoch(epoch=0, step=12, learning_rate=0.1, train_loss=1.25, train_error=40.0)
+    >>> print(epoch)
+    loss 1.250, train error 40.00 %
+    >>> epoch.numbers()["step"]
+    12
+    """
 
     epoch: int
     step: int

@@ -56,7 +56,13 @@ class Job:
     matters of what both networks return, by default the first of numbers. The model is trained in place; the
     teacher stays as it is.
 
-        job = Job(model=student, teacher=teacher, batches=loader, settings=Recipe(epochs=3, attention=10.0))
+    >>> import torch
+    >>> from understudy.train import Job, Recipe, fit
+    >>> student, teacher = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    >>> batches = [(torch.randn(8, 4), torch.randint(2, (8,)))]
+    >>> job = Job(student, batches, teacher, settings=Recipe(epochs=3, distillation=0.9))
+    >>> fit(job).network is student
+    True
     """
 
     model: nn.Module
@@ -153,7 +159,13 @@ class _Given:
 
 
 def load_data(recipe: Recipe, folder: Path | None, *, download: bool = False) -> DataSet:
-    """The data of a recipe, cut to as many training images as it asks for."""
+    """The data of a recipe, cut to as many training images as it asks for.
+
+    >>> from understudy.train import load_data, load_recipe
+    >>> digits = load_data(load_recipe("demo", {"train_images": 100}), None)
+    >>> digits.train_size, digits.test_size
+    (100, 500)
+    """
     data = datasets.load(
         recipe.data, folder, download=download, mean=recipe.mean or None, std=recipe.std or None
     )
@@ -179,6 +191,11 @@ def prepare(
 
     With `trust`, a function that the folder of its teacher names may be called. `keep` says where the
     teacher's answers are kept for other runs.
+
+    >>> from understudy.train import load_recipe, prepare
+    >>> job = prepare(load_recipe("demo", {"train_images": 100, "batch_size": 50}))
+    >>> type(job.model).__name__, len(job.batches), tuple(job.example.shape)
+    ('WideResNet', 2, (1, 3, 8, 8))
     """
     processes = join(device)
     inputs = read_inputs(recipe)

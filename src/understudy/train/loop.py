@@ -39,7 +39,16 @@ from .trainer import Trainer
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """A trained network as it is used (the running average, without an auxiliary head), and its figures."""
+    """A trained network as it is used (the running average, without an auxiliary head), and its figures.
+
+    >>> import torch
+    >>> from understudy.train import Job, Recipe, fit
+    >>> batches = [(torch.randn(8, 4), torch.randint(2, (8,)))]
+    >>> job = Job(torch.nn.Linear(4, 2), batches, settings=Recipe(epochs=2), example=torch.randn(1, 4))
+    >>> fitted = fit(job)
+    >>> fitted.network, len(fitted.epochs), fitted.outcome.params
+    (Linear(in_features=4, out_features=2, bias=True), 2, 10)
+    """
 
     network: nn.Module
     epochs: tuple[Epoch, ...]  # those of this call
@@ -66,6 +75,13 @@ def train(
     folder of its teacher names may be called. `keep` says where the teacher's answers are kept for other runs
     that ask the same; they are then rounded to float16. `report` is told what happens in words; `watch` sees
     every step: the progress, batches an epoch, the loss.
+
+    >>> from pathlib import Path
+    >>> from understudy.train import load_recipe, train
+    >>> tiny = {"network": "wrn_10_1", "epochs": 1, "train_images": 32, "batch_size": 32}
+    >>> outcome = train(load_recipe("demo", tiny), Path("run"))
+    >>> outcome.params, outcome.errors.test_images
+    (77850, 500)
     """
     run = Run(out, recipe, read_inputs(recipe))
     if run.has_finished(report):
@@ -89,7 +105,12 @@ def fit(
 
     Without a run nothing is written. `report` and `watch` are as for `train`.
 
-        fitted = fit(Job(model=student, teacher=teacher, batches=loader, settings=Recipe(epochs=3)))
+    >>> import torch
+    >>> from understudy.train import Job, Recipe, fit
+    >>> batches = [(torch.randn(8, 4), torch.randint(2, (8,)))]
+    >>> fitted = fit(Job(torch.nn.Linear(4, 2), batches, settings=Recipe(epochs=3)), "mine")
+    >>> [epoch.step for epoch in fitted.epochs]
+    [1, 2, 3]
     """
     batches = as_batches(job.batches, job.place)
     kept = run if isinstance(run, Run) or run is None else Run(Path(run), job.settings, job.identity)

@@ -45,7 +45,14 @@ _LATER = {"teacher_network": ""}  # what recipes of this format did not have at 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The settings of one training run; a rate or weight of 0 turns its part off."""
+    """The settings of one training run; a rate or weight of 0 turns its part off.
+
+    >>> from understudy.train import Recipe
+    >>> recipe = Recipe(network="wrn_16_2", epochs=30)
+    >>> student = recipe.replaced({"transform": "low_rank", "ratio": "0.2", "epochs": "60"})
+    >>> student.structure, student.epochs, student.identity() == recipe.identity()
+    ('low_rank', 60, False)
+    """
 
     name: str = field(default="custom", metadata=INDIFFERENT)
     # what is trained
@@ -195,17 +202,35 @@ def _types() -> dict[str, Any]:
 
 @functools.cache
 def indifferent_settings() -> tuple[str, ...]:
-    """The settings that change no outcome."""
+    """The settings that change no outcome.
+
+    >>> from understudy.train import Recipe, indifferent_settings
+    >>> "workers" in indifferent_settings(), "seed" in indifferent_settings()
+    (True, False)
+    >>> Recipe(workers=4).identity() == Recipe().identity()
+    True
+    """
     return tuple(one.name for one in dataclasses.fields(Recipe) if not one.metadata.get("decides", True))
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with the package."""
+    """The recipes that come with the package.
+
+    >>> from understudy.train import recipe_names
+    >>> "demo" in recipe_names()
+    True
+    """
     return shipped_names("recipe")
 
 
 def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> Recipe:
-    """A shipped recipe by name, or one from a TOML file, with `changes` on top."""
+    """A shipped recipe by name, or one from a TOML file, with `changes` on top.
+
+    >>> from understudy.train import load_recipe
+    >>> recipe = load_recipe("demo", {"epochs": 3})
+    >>> recipe.epochs, recipe.schedule  # of the changes, of the file
+    (3, 'cosine')
+    """
     base = Recipe(name=file_name(Path(name).stem) or "custom")
     try:
         return base.replaced(overlaid(recipe_settings(name), changes or {}))
@@ -216,7 +241,12 @@ def load_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
 
 
 def recipe_settings(name: str | Path) -> dict[str, Any]:
-    """What a shipped recipe or a TOML file sets; the rest it leaves to flags and defaults."""
+    """What a shipped recipe or a TOML file sets; the rest it leaves to flags and defaults.
+
+    >>> from understudy.train import recipe_settings
+    >>> recipe_settings("demo")["schedule"]
+    'cosine'
+    """
     return read_toml("recipe", name)
 
 
@@ -226,7 +256,14 @@ Source = Literal["flags", "recipe", "default"]
 def settings_by_source(
     recipe: Recipe, from_file: Set[str], from_flags: Set[str]
 ) -> dict[Source, dict[str, Any]]:
-    """Every setting under where it comes from, given the keys that the file and the flags set."""
+    """Every setting under where it comes from, given the keys that the file and the flags set.
+
+    >>> from understudy.train import load_recipe, recipe_settings, settings_by_source
+    >>> flags = {"epochs": 3}
+    >>> found = settings_by_source(load_recipe("demo", flags), recipe_settings("demo").keys(), flags.keys())
+    >>> found["flags"], found["recipe"]["schedule"], found["default"]["optimiser"]
+    ({'epochs': 3}, 'cosine', 'sgd')
+    """
     found: dict[Source, dict[str, Any]] = {"flags": {}, "recipe": {}, "default": {}}
     for key, value in recipe.settings().items():
         found["flags" if key in from_flags else "recipe" if key in from_file else "default"][key] = value

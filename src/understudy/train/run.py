@@ -87,6 +87,14 @@ class Run:
     checkpoints/     the last two, step-N.safetensors
     model.safetensors, result.json   once it has finished
     status.json      running, finished, diverged or failed, with the reason
+
+    >>> import torch
+    >>> from understudy.train import Job, Recipe, Run, fit
+    >>> batches = [(torch.randn(8, 4), torch.randint(2, (8,)))]
+    >>> _ = fit(Job(torch.nn.Linear(4, 2), batches, settings=Recipe(epochs=2)), "run")
+    >>> run = Run.read("run")
+    >>> run.status, len(run.metrics()), run.model_file.name
+    ('finished', 2, 'model.safetensors')
     """
 
     def __init__(self, folder: Path, recipe: Recipe, inputs: Inputs | None = None) -> None:

@@ -14,6 +14,7 @@ from understudy.networks.nets.auxiliary import AuxiliaryHead, remove_auxiliary_
 from understudy.networks.nets.drop_path import DropPath
 from understudy.planning.plan import Plan
 from understudy.planning.planner import plan as make_plan
+from understudy.planning.sites import sites
 from understudy.students.substitute import substitute
 
 from .recipe import Recipe
@@ -43,7 +44,11 @@ def make_student_plan(recipe: Recipe, classes: int, example: Tensor) -> Plan | N
         return Plan.load(recipe.plan)
     if not recipe.request.transform:
         return None
-    return make_plan(dense_network(recipe, classes, training=False), request=recipe.request, example=example)
+    request = recipe.request
+    network = dense_network(recipe, classes, training=False)
+    # From its sites a plan is the same on every machine: a budget of time is not measured on this one.
+    found = sites(network, example, include=request.include or None, exclude=request.exclude or None)
+    return make_plan(found, request=request)
 
 
 def make_student(recipe: Recipe, classes: int, plan: Plan | None, teacher: nn.Module | None) -> nn.Module:

@@ -25,6 +25,14 @@ def teacher_identity(source: str | Path) -> str:
 
     A run counts by its identity, which follows from its settings and is known before it has finished; a file
     of weights by its content; a published network by its name.
+
+    >>> from understudy.train import RunError, teacher_identity
+    >>> teacher_identity("timm:resnet18")
+    'timm:resnet18'
+    >>> teacher_identity("runs/teacher")
+    Traceback (most recent call last):
+    ...
+    understudy.train.config.RunError: no teacher 'runs/teacher': neither a run folder, nor a file...
     """
     path = Path(source)
     if path.is_dir():

@@ -36,6 +36,7 @@ MARKERS = {
 }
 _UNSAID: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 _WIDTH = 5.5  # inches: a column of text
+_PANEL = 3.3  # of panels side by side
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "understudy",
     "svg.fonttype": "path",
@@ -81,15 +82,15 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def new_figure(height: float, rows: Sequence[float] = (1,)) -> tuple[Figure, list[Axes]]:
-    """A figure of column width and its axes, one below the other, of relative heights; no global state."""
+def new_figure(height: float, rows: Sequence[float] = (1,), columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure, at least of column width, and its axes row by row, of relative heights; no global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(max(_WIDTH, _PANEL * columns), height), layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(len(rows), 1, height_ratios=rows)
-    axes = [figure.add_subplot(grid[row]) for row in range(len(rows))]
+    grid = figure.add_gridspec(len(rows), columns, height_ratios=rows)
+    axes = [figure.add_subplot(grid[place]) for place in range(len(rows) * columns)]
     for ax in axes:
         ax.grid(color=RULE, linewidth=0.5, zorder=0)
         ax.set_axisbelow(True)

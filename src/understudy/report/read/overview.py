@@ -13,7 +13,14 @@ from .published import published_beside
 
 
 def planned_overview(title: str, results: Sequence[Result]) -> Table:
-    """Parameters and mult-adds of every cell, beside the published ones where there are any."""
+    """Parameters and mult-adds of every cell, beside the published ones where there are any.
+
+    >>> from understudy.experiments import load_grid, new_result, plan_cells
+    >>> from understudy.report import planned_overview
+    >>> results = [new_result("digits", planned) for planned in plan_cells(load_grid("digits"))]
+    >>> planned_overview("Digits", results).rows[1][:3]
+    ('low_rank-30k-at-crs-seed-0', '29,994', '305.2k')
+    """
     columns = (
         "cell", ">parameters", ">mult-adds", ">ideal", ">dense matrices", ">published parameters",
         ">published mult-adds", "note",
@@ -46,7 +53,18 @@ def _planned(result: Result) -> tuple[str, ...]:
 
 
 def results_overview(title: str, results: Sequence[Result]) -> Table:
-    """What came out, each beside the teacher of its own network."""
+    """What came out, each beside the teacher of its own network.
+
+    >>> from dataclasses import replace
+    >>> from understudy.experiments import load_grid, new_result, plan_cells
+    >>> from understudy.report import results_overview
+    >>> from understudy.results import Costs, ErrorRates, Status
+    >>> result = new_result("digits", plan_cells(load_grid("digits"))[1])
+    >>> costs, errors = Costs(29_994, 305_152, 305_152, bytes=126_000), ErrorRates(4.2, 0.2, test_images=500)
+    >>> done = replace(result, status=Status("finished"), costs=costs, errors=errors)
+    >>> results_overview("Digits", [done]).rows[0][3:6]
+    ('305.2k', '126.0 kB', '4.20 %')
+    """
     columns = (
         "cell", ">parameters", ">of teacher", ">mult-adds", ">on disk", ">test error", ">images/s", ">ms",
         "note",

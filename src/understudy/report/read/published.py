@@ -17,7 +17,13 @@ Source = Literal["paper", "literature"]
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """A point from a table: top-1 error in percent, None where nothing was reported."""
+    """A point from a table: top-1 error in percent, None where nothing was reported.
+
+    >>> from understudy.report import published
+    >>> point = published("wrn_50_2", "imagenet")[3]
+    >>> point.label, point.params, point.top1
+    ('RF 17.6M', 17550000, 25.4)
+    """
 
     label: str
     transform: str  # our name of it; "" for a network as it is
@@ -77,17 +83,35 @@ _NOTES: dict[tuple[str, str], tuple[str, ...]] = {
 
 
 def published(network: str, data: str) -> tuple[Published, ...]:
-    """The points that belong beside ours, the base network first; none for a network not in the paper."""
+    """The points that belong beside ours, the base network first; none for a network not in the paper.
+
+    >>> from understudy.report import published
+    >>> [point.label for point in published("wrn_28_10", "cifar10")], published("resnet20", "cifar10")
+    (['WRN-28-10'], ())
+    """
     return _POINTS.get((network, data), ())
 
 
 def published_notes(network: str, data: str) -> tuple[str, ...]:
-    """What is reported in words only."""
+    """What is reported in words only.
+
+    >>> from understudy.report import published_notes
+    >>> published_notes("wrn_50_2", "imagenet")
+    ('The authors measured 22.5 % for the base when they ran it themselves.',)
+    """
     return _NOTES.get((network, data), ())
 
 
 def published_beside(result: Result) -> Published | None:
-    """The paper's point for the same network and transform with about as many parameters."""
+    """The paper's point for the same network and transform with about as many parameters.
+
+    >>> from understudy.experiments import make_grid, new_result, plan_cells
+    >>> from understudy.report import published_beside
+    >>> students = {"transforms": "low_rank", "params": "17.6M"}
+    >>> grid = make_grid("mine", {"recipe": "wrn_50_2_imagenet", "students": students})
+    >>> published_beside(new_result("mine", plan_cells(grid)[1])).label
+    'RF 17.6M'
+    """
     if result.role == "baseline":
         return None
     points = published(result.network, result.data)

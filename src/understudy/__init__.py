@@ -23,7 +23,8 @@ from understudy.planning.request import Request
 from understudy.planning.sites import Site, Sites, sites
 from understudy.students.cost import Cost, cost
 from understudy.students.file import load, save
-from understudy.students.substitute import lower, merge, substitute, substitute_
+from understudy.students.lower import lower
+from understudy.students.substitute import merge, substitute, substitute_
 from understudy.students.weights import load_weights
 
 from .transforms import Transform, get_transform, list_transforms, register_transform

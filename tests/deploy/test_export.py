@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import understudy as us
 from representatives import NAMES
 from understudy.deploy import export as export_module
-from understudy.deploy import formats
+from understudy.deploy import formats, slim
 from understudy.deploy.graph import capture
 from understudy.deploy.runtimes import imported, opened, target_of
 from understudy.deploy.samples import Verdict, judge, read_samples
@@ -161,6 +161,76 @@ def test_slices_of_channels_are_groups_of_convolutions_that_a_file_holds_once(tm
     assert sum(len(node.input) > 2 for node in convolutions) == 2  # biases of the network, and none of zeros
     used = {value for node in graph.node for value in node.input}
     assert used >= {tensor.name for tensor in graph.initializer}
+
+
+def small_layers(name: str, depth: int, ratio: float) -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(depth))).eval()
+    return us.substitute(model, us.plan(model, name, ratio=ratio, include=["*"], spatial="unfolded")).eval()
+
+
+@pytest.mark.parametrize(("name", "most"), [("hashed", 4000), ("low_rank_sparse", 2000)])
+def test_two_layers_are_few_bytes_more_than_their_parameters_in_an_onnx_file(
+    name: str, most: int, tmp_path: Path
+) -> None:
+    student = small_layers(name, 2, 0.5)
+    done = us.export(student, tmp_path / "small.onnx", (1, 16, 4, 4))
+    assert done.bytes - 4 * done.params < most
+    proto = imported("onnx").load(str(done.path))
+    graph = proto.graph
+    assert not any(node.name for node in graph.node)
+    inner = {name for node in graph.node for name in node.output} - {value.name for value in graph.output}
+    assert max(map(len, inner)) <= 2
+    assert sum(each.name.endswith(".bias") for each in graph.initializer) == 2
+    assert {each.name for each in graph.initializer} <= {each for node in graph.node for each in node.input}
+
+
+def test_what_one_reshape_or_transpose_reads_is_held_so_and_idle_reshapes_are_gone() -> None:
+    ir = imported("onnx_ir")
+    text = """
+        <ir_version: 8, opset_import: ["": 18]>
+        f (float[2, 3] x) => (float[2, 3] y)
+        <float[3, 2] w = {1, 2, 3, 4, 5, 6}, float[6] v = {1, 2, 3, 4, 5, 6}, int64[2] s = {2, 3}>
+        { a = Transpose<perm=[1, 0]>(w)  b = Reshape(v, s)  c = Reshape(x, s)  d = Add(a, b)  y = Mul(c, d) }
+    """
+    onnx = imported("onnx")
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+    slim.hold_as_read_(model.graph)
+    assert [node.op_type for node in model.graph] == ["Add", "Mul"]
+    held = {name: value.const_value.numpy().tolist() for name, value in model.graph.initializers.items()}
+    assert held == {"w": [[1, 3, 5], [2, 4, 6]], "v": [[1, 2, 3], [4, 5, 6]]}
+
+
+def test_attributes_that_a_file_leaves_out_are_those_that_say_nothing() -> None:
+    onnx = imported("onnx")
+    text = """
+        <ir_version: 8, opset_import: ["": 18]>
+        f (float[1, 2, 4, 4] input) => (float[1, 2, 4, 4] output)
+        <float[2, 2, 3, 3] layer_weight, int64[4] plain = {1, 2, 4, 4}, int64[4] empty = {1, 2, 4, 0}>
+        {
+            inner = Conv<strides=[1, 1], dilations=[1, 1], pads=[1, 1, 1, 1], group=1>(input, layer_weight)
+            moved = Reshape<allowzero=1>(inner, plain)
+            none = Reshape<allowzero=1>(inner, empty)
+            softened = Softmax<axis=1>(moved)
+            output = LeakyRelu<alpha=0.01>(softened)
+        }
+    """
+    proto = onnx.parser.parse_model(text)
+    slim.slim_onnx_(proto)
+    said = [[attribute.name for attribute in node.attribute] for node in proto.graph.node]
+    assert said == [["pads"], [], ["allowzero"], ["axis"], []]
+    assert proto.graph.node[0].input[0] == "input"
+    assert proto.graph.node[-1].output[0] == "output"
+
+
+def test_a_file_of_openvino_states_shapes_of_inputs_and_constants_alone(tmp_path: Path) -> None:
+    student = small_layers("tucker", 2, 0.3)
+    done = us.export(student, tmp_path / "student.xml", (1, 16, 4, 4))
+    text = done.path.read_text(encoding="utf-8")
+    assert "<dim>" not in text
+    assert " />" not in text
+    network = imported("openvino").Core().read_model(str(done.path))
+    assert str(network.outputs[0].get_partial_shape()) == "[?,16,4,4]"
 
 
 def test_a_file_of_openvino_computes_no_shapes(tmp_path: Path) -> None:

@@ -11,15 +11,21 @@ from torch import Tensor, nn
 
 import understudy as us
 from understudy.layers import Conv, Execution, GroupedConv, InsideConv, Layer, Linear, SeparableConv
+from understudy.layers.choosing import Purpose
 from understudy.layers.dense import Shell, dense_map
 from understudy.layers.geometry import Geometry
 from understudy.layers.held import held_stages
 from understudy.layers.lowering import lowered
-from understudy.layers.plain import SharedConv
+from understudy.layers.plain import Computed, SharedConv, Split
 from understudy.transforms import Transform, get_transform, known_transforms
+from understudy.transforms.base import Shapes
+from understudy.transforms.dense import Dense
 from understudy.transforms.low_rank import LowRank
+from understudy.transforms.orders import Order
+from understudy.transforms.stages import Product, Scale, State
 from understudy.transforms.two_factors import TwoFactors
 
+FIXED, FILE = Purpose(fixed=True), Purpose(file=True)
 TRANSFORMS = list(known_transforms().values())
 STRIDED = Geometry((1, 1), (2, 2), (0, 0), (1, 1), "zeros")
 SQUARE = Geometry((3, 3), (2, 1), (1, 1), (1, 1), "reflect")
@@ -68,7 +74,10 @@ def test_lowered_modules_have_the_same_outputs_with_exactly_the_same_parameters(
             plain = lowered(layer.eval())
             torch.testing.assert_close(plain(x), layer(x), rtol=1e-9, atol=1e-9)
             assert torch.equal(entries(plain), entries(layer)), order
-            torch.testing.assert_close(lowered(layer, fixed=True)(x), layer(x), rtol=1e-9, atol=1e-9)
+            assert not any(isinstance(module, Layer) for module in plain.modules()), order
+            if order == "auto":
+                torch.testing.assert_close(lowered(layer, FILE)(x), layer(x), rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(lowered(layer, FIXED)(x), layer(x), rtol=1e-9, atol=1e-9)
 
 
 def test_unfolded_low_rank_is_two_convolutions_and_shuffle_two_grouped_ones() -> None:
@@ -100,10 +109,75 @@ def test_what_is_taken_inside_is_three_convolutions() -> None:
 
 
 @pytest.mark.parametrize("name", ["hashed", "acdc"])
-def test_what_has_no_plain_form_is_formed_in_the_graph(name: str) -> None:
-    layer = lowered(Conv(build(get_transform(name), 16 * 9), SQUARE))
-    assert isinstance(layer, Conv)
-    assert layer.execution.order == "formed"
+def test_what_has_no_plain_stages_is_one_product_with_a_matrix_that_is_kept_until_parameters_change(
+    name: str,
+) -> None:
+    layer, x = Linear(build(get_transform(name), 16), values(24)).eval(), values(5, 16)
+    plain: Any = lowered(layer)
+    (part,) = plain
+    assert isinstance(part, Computed)
+    torch.testing.assert_close(plain.weight, layer.weight)
+    assert torch.equal(plain.bias, values(24))
+    with torch.no_grad():
+        before = plain(x)
+        assert len(part._kept) == 1
+        for parameter in part.transforms.parameters():
+            parameter.mul_(2)
+        assert not torch.allclose(plain(x), before)
+    plain(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in plain.parameters())
+
+
+def test_a_dense_stand_in_is_one_layer_of_pytorch() -> None:
+    dense = get_transform("dense")
+    (linear,) = lowered(Linear(dense(16, 24, 1), values(24))).children()
+    assert isinstance(linear, nn.Linear)
+    grouped = GroupedConv([SeparableConv(dense(16, 24, 1), SQUARE) for _ in "ab"])
+    assert [part.groups for part in lowered(grouped).children() if isinstance(part, nn.Conv2d)] == [32, 2]
+
+
+def test_a_diagonal_is_numbers_that_scale_channels() -> None:
+    class Diagonal(Dense):
+        """Rows scaled by numbers of their own."""
+
+        @classmethod
+        def shapes(cls, in_features: int, out_features: int, knob: int) -> Shapes:
+            return {**super().shapes(in_features, out_features, knob), "scale": (out_features,)}
+
+        @classmethod
+        def orders(cls, in_features: int, out_features: int, knob: int) -> tuple[Order, ...]:  # noqa: ARG003
+            return (Order("W,S", 0, (in_features + 1) * out_features, whole=True),)
+
+        def stages(self, order: str) -> State:  # noqa: ARG002
+            return Product(self.weight), Scale(self.get_parameter("scale"))
+
+        def matrix(self) -> Tensor:
+            return self.get_parameter("scale")[:, None] * self.weight
+
+    one = Conv(Diagonal(16, 24, 1, dtype=torch.float64), Geometry.pointwise(2), values(24))
+    grouped = GroupedConv([Conv(Diagonal(16, 24, 1, dtype=torch.float64), STRIDED) for _ in "ab"], values(48))
+    linear = Linear(Diagonal(16, 24, 1, dtype=torch.float64))
+    for layer, x in ((one, values(2, 16, 3, 3)), (grouped, values(2, 32, 5, 5)), (linear, values(3, 16))):
+        plain = lowered(layer)
+        assert "Scaled" in [type(part).__name__ for part in plain.children()]
+        torch.testing.assert_close(plain(x), layer(x))
+        assert torch.equal(entries(plain), entries(layer))
+
+
+def test_an_example_chooses_the_order_for_that_many_positions() -> None:
+    model = nn.Sequential(nn.Linear(512, 512)).train()
+    student = us.substitute(model, us.plan(model, "shuffle", ratio=0.2, include=["*"]), init="fresh")
+    wanted: dict[int, set[str]] = {1: set(), 4096: set()}
+    for count, found in wanted.items():
+        (layer,) = (layer for _, layer in us.stand_ins(student))
+        is_formed = layer.order_in_inference(count).name == "formed"
+        plain = us.lower(student, (count, 512))
+        found |= {type(part).__name__ for part in plain.modules()}
+        assert ("Computed" in found) == is_formed
+        x = torch.randn(3, 512)
+        torch.testing.assert_close(plain(x), student(x), rtol=1e-4, atol=1e-5)
+        assert student.training
+    assert wanted[1] != wanted[4096]
 
 
 @pytest.mark.parametrize("area", [1, 9])
@@ -125,13 +199,15 @@ def test_fixed_modules_hold_what_follows_from_parameters_where_that_is_not_much_
             Conv(get_transform(name)(64, 64, knob), Geometry.pointwise(2), torch.ones(64)),
             Linear(get_transform(name)(64, 64, knob), torch.ones(64)),
         ):
-            plain = lowered(layer.eval(), fixed=True)
+            plain = lowered(layer.eval(), FIXED)
             x = torch.randn(2, 64, 5, 5) if isinstance(layer, Conv) else torch.randn(3, 64)
             torch.testing.assert_close(plain(x), layer(x), rtol=1e-4, atol=1e-5)
             assert not any(isinstance(module, Transform) for module in plain.modules()), name
             assert len(entries(plain)) <= 4 * len(entries(layer))
     few = Conv(get_transform("hashed")(64, 64, 1000), Geometry.pointwise(2))
-    assert isinstance(lowered(few, fixed=True), Conv)  # all 4,096 entries are more than four times as many
+    assert isinstance(
+        next(lowered(few, FIXED).children()), Computed
+    )  # all 4,096 entries are more than four times as many
 
 
 @pytest.mark.parametrize("order", ["auto", "formed"])
@@ -141,7 +217,7 @@ def test_fixed_kernels_of_groups_and_of_taps_inside_are_plain(order: str) -> Non
     hashed = get_transform("hashed")
     grouped = GroupedConv([Conv(hashed(16 * 9, 24, 2000), SQUARE) for _ in "ab"], torch.ones(48))
     for layer, x in ((inside, torch.randn(2, 16, 9)), (grouped, torch.randn(2, 32, 9, 8))):
-        plain = lowered(layer.eval(), fixed=True)
+        plain = lowered(layer.eval(), FIXED)
         torch.testing.assert_close(plain(x), layer(x), rtol=1e-4, atol=1e-5)
         assert not any(isinstance(module, Transform) for module in plain.modules())
 
@@ -149,7 +225,7 @@ def test_fixed_kernels_of_groups_and_of_taps_inside_are_plain(order: str) -> Non
 def test_fixed_modules_are_the_quickest_that_are_small_enough() -> None:
     tucker, size = get_transform("tucker"), 256
     small = next(knob for knob in tucker.knobs(size, size) if 4 * tucker.params(size, size, knob) >= size**2)
-    formed, parts = (lowered(Linear(tucker(size, size, knob)), fixed=True) for knob in (small, small - 1))
+    formed, parts = (lowered(Linear(tucker(size, size, knob)), FIXED) for knob in (small, small - 1))
     assert [type(part) for part in formed.children()] == [nn.Linear]
     assert len(list(parts.children())) > 1
 
@@ -195,23 +271,28 @@ def test_a_layer_whose_weight_is_read_stays_one_that_has_it() -> None:
     torch.testing.assert_close(plain(x), student(x))
 
 
-def test_plain_stages_of_groups_are_grouped_convolutions_and_others_are_formed() -> None:
-    def grouped(name: str) -> Layer:
+def test_stages_of_groups_are_grouped_convolutions_or_run_group_by_group_or_are_formed_for_a_file() -> None:
+    def grouped(name: str, order: str = "auto") -> Layer:
         transform = get_transform(name)
-        return GroupedConv([Conv(transform(64 * 9, 64, 4), SQUARE) for _ in range(3)], torch.zeros(192))
+        layer = GroupedConv([Conv(transform(64 * 9, 64, 4), SQUARE) for _ in range(3)], torch.zeros(192))
+        layer.execution = Execution(order=order)
+        return layer
 
     plain: Any = lowered(grouped("low_rank"))
     assert [(part.groups, part.kernel_size) for part in plain] == [(3, (3, 3)), (3, (1, 1))]
-    formed: Any = lowered(grouped("shuffle"))
-    assert formed.execution.order == "formed"
+    plain = lowered(grouped("shuffle"))
+    assert [part.groups for part in plain if isinstance(part, nn.Conv2d)] == [12, 12]
+    pieces = next(lowered(grouped("pivoted", "V,A")).children())
+    assert isinstance(pieces, Split)
+    assert len(pieces.parts) == 3
+    assert isinstance(next(lowered(grouped("pivoted", "V,A"), FILE).children()), Computed)
 
 
-def test_pivoted_keeps_its_structure_and_its_parameters_in_either_order() -> None:
+def test_pivoted_is_plain_and_in_a_file_merged() -> None:
     layer = Conv(get_transform("pivoted")(64 * 9, 64, 8), SQUARE)
-    in_the_graph: Any = lowered(layer)
-    assert in_the_graph.execution.order == "V,U"
-    layer.execution = Execution(order="V,A")
     assert [type(part).__name__ for part in lowered(layer).children()] == ["Conv2d", "Following"]
+    in_the_graph: Any = lowered(layer, FILE)
+    assert in_the_graph.execution.order == "V,U"
 
 
 def test_a_lowered_network_is_refused_by_files_that_cannot_name_its_layers(tmp_path: Path) -> None:

@@ -118,9 +118,10 @@ def export(
     The format follows from the suffix, `.onnx`, `.xml` (OpenVINO, with a `.bin` beside it) or `.pt2`
     (torch.export), or is named: a name without a suffix gets the one of its format, and `path` of the result
     says what was written. The file holds the parameters of the stand-ins and computes what follows from
-    them in its graph: it is as small as the student. Its outputs are compared with PyTorch's for two batches;
-    more than 1e-4 of the largest output apart (float16: 2e-2), or NaN, which nothing can be compared with, is
-    an ExportError, and no file is left. A network in another precision becomes one in single precision first.
+    them in its graph; one of ONNX takes at most 4.4 bytes a parameter and 64 kB. Its outputs are compared
+    with PyTorch's for two batches; more than 1e-4 of the largest output apart (float16: 2e-2), or NaN, which
+    nothing can be compared with, is an ExportError, and no file is left. A network in another precision
+    becomes one in single precision first.
 
     `original` is exported beside it and timed in turns. `int8` are batches to calibrate eight-bit numbers by
     (ONNX only), each as the example is, alone or as (inputs, labels). The error before and after is in the

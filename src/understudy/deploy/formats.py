@@ -17,6 +17,7 @@ from understudy.counting.trace import Example
 from .graph import ExportError, chain_of, first_line, quiet
 from .naming import name_
 from .runtimes import Format, _arrays, imported, not_run
+from .slim import hold_as_read_, slim_onnx_, slim_xml
 
 _SMALL = 64  # entries that a constant may have to be folded: shapes and axes, never weights
 _FOLDED = {"f16", "f32", "f64", "i8", "u8", "i32", "i64", "boolean"}  # what NumPy has the same of
@@ -45,7 +46,7 @@ def write(program: torch.export.ExportedProgram, path: Path, kind: Format, model
         except RuntimeError as error:
             raise not_run("openvino", model, error) from error
         text = path.read_text(encoding="utf-8")
-        path.write_text(re.sub(r">\s+<", "><", text), encoding="utf-8")  # a fifth of it is indentation
+        path.write_text(slim_xml(text), encoding="utf-8")
 
 
 def written(path: Path, kind: Format) -> list[Path]:
@@ -60,12 +61,13 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path, model: str) -
             made = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False)
             assert made is not None
             optimizer.optimize_ir(made.model, input_size_limit=_SMALL, output_size_limit=_SMALL)
+            hold_as_read_(made.model.graph)
             proto = made.model_proto
     except Exception as error:  # the exporter wraps whatever it meets
         raise ExportError(_reason(error, model)) from error
     _drop_zero_biases_(proto.graph, onnx.numpy_helper.to_array)
-    _strip(proto)
     name_(proto.graph, program)
+    slim_onnx_(proto)
     onnx.save(proto, str(path))
 
 
@@ -163,23 +165,19 @@ def _read(graph: Any) -> set[str]:
     return names
 
 
-def _strip(proto: Any) -> None:
-    """Take out what only explains the graph: source paths and inferred shapes outweigh a small student."""
-    graph = proto.graph
-    del proto.metadata_props[:], graph.metadata_props[:], graph.value_info[:]
-    for part in (*graph.node, *graph.initializer, *graph.input, *graph.output):
-        part.doc_string = ""
-        del part.metadata_props[:]
-
-
 def quantise_(path: Path, batches: Sequence[Example]) -> None:
     """Make an ONNX file eight-bit, its ranges taken from calibration batches: onnxruntime's own quantiser."""
     quantization = imported("onnxruntime.quantization")
     session = imported("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
     feeds = iter([dict(zip(names, _arrays(batch), strict=True)) for batch in batches])
-    graph = imported("onnx").load(str(path)).graph
-    grouped = [node.name for node in graph.node if node.op_type == "ConvTranspose" and _groups(node) > 1]
+    onnx = imported("onnx")
+    model = onnx.load(str(path))
+    for number, node in enumerate(model.graph.node):
+        node.name = str(number)  # by which the quantiser knows it
+    grouped = [
+        node.name for node in model.graph.node if node.op_type == "ConvTranspose" and _groups(node) > 1
+    ]
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
         """The batches, one after the other."""
@@ -189,10 +187,11 @@ def quantise_(path: Path, batches: Sequence[Example]) -> None:
             return next(feeds, None)
 
     with tempfile.TemporaryDirectory() as folder, quiet():
-        between = Path(folder) / "int8.onnx"
+        between, named = Path(folder) / "int8.onnx", Path(folder) / "named.onnx"
+        onnx.save(model, str(named))
         try:
             quantization.quantize_static(
-                str(path),
+                str(named),
                 str(between),
                 Reader(),
                 nodes_to_exclude=grouped,  # whose scales the quantiser takes for those of one group

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from understudy.counting.trace import Example, as_inputs
-from understudy.students.substitute import lower
+from understudy.layers.choosing import Purpose
+from understudy.students.lower import lowered_for
 from understudy.students.wrappers import unwrapped
 from understudy.transforms import Transform
 
@@ -162,7 +163,7 @@ def capture(
 
     Two samples stand for any number: one would be taken for a constant.
     """
-    network = lower(model, fixed=fixed).requires_grad_(False)
+    network = lowered_for(model, Purpose(fixed=fixed, file=True)).requires_grad_(False)
     for module in network.modules():
         if isinstance(module, Transform):
             module.leave_to_the_graph_()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED
-from understudy.transforms.stages import Blocks, Follow, Permute, Product, Stage
+from understudy.transforms.stages import Blocks, Follow, Permute, Product, Scale, Stage
 
 _CODE = 1 << 40  # above every number of entries; its multiples and squares are exact in float64
 # Times as many entries: in eight bits each, they take what parameters take in single precision.
@@ -31,10 +31,13 @@ def held_stages(transform: Transform, order: str) -> list[Held] | None:
     Every entry of every parameter is given a number of its own: what the stages make of them tells which
     entry is where, and no sum or product of such numbers is one of them.
     """
-    if order == FORMED or transform.legal_order(order).per_call:
+    parameters = dict(transform.named_parameters())
+    if order == FORMED:  # one parameter, its entries moved, or none
+        if [each.numel() for each in parameters.values()] != [transform.in_features * transform.out_features]:
+            return None
+    elif transform.legal_order(order).per_call:
         return None
     probe = copy.deepcopy(transform).to("cpu").double()
-    parameters = dict(transform.named_parameters())
     starts: dict[str, int] = {}
     start = _CODE
     with torch.no_grad():
@@ -43,13 +46,13 @@ def held_stages(transform: Transform, order: str) -> list[Held] | None:
             codes = torch.arange(start, start + parameter.numel(), dtype=torch.float64)
             parameter.copy_(codes.reshape(parameter.shape))
             start += parameter.numel()
-        stages = probe.stages(order)
+        stages = probe.prepare(order)
         held: list[Held] = []
         for stage in stages:
             if isinstance(stage, Permute):
                 held.append(Held(stage, None))
                 continue
-            if not isinstance(stage, Product | Blocks | Follow):
+            if not isinstance(stage, Product | Blocks | Follow | Scale):
                 return None
             numbers = stage.weight.flatten()
             source = _source(numbers, starts, parameters)
@@ -75,6 +78,32 @@ def _source(
     return None
 
 
+def together(groups: Sequence[list[Held]]) -> list[Held] | None:
+    """The stages of equal, consecutive groups of channels as stages of all; None where some are not that."""
+    if len(groups) == 1:
+        return groups[0]
+    joined = [_joined(turn) for turn in zip(*groups, strict=True)]  # one stage of every group
+    found = [item for item in joined if item is not None]
+    return found if len(found) == len(joined) else None
+
+
+def _joined(turn: Sequence[Held]) -> Held | None:
+    stages = [item.stage for item in turn]
+    first = stages[0]
+    if isinstance(first, Permute):
+        axes = (0, *(1 + axis for axis in first.axes))
+        return Held(Permute((len(turn), *first.sizes), axes), None)
+    parameters = [item.parameter for item in turn if item.parameter is not None]
+    if isinstance(first, Product) and first.plain:
+        joined = torch.stack([parameter.detach() for parameter in parameters])
+    elif isinstance(first, Blocks | Scale):
+        joined = torch.cat([parameter.detach() for parameter in parameters])
+    else:
+        return None
+    weight = nn.Parameter(joined, any(parameter.requires_grad for parameter in parameters))
+    return Held(Scale(weight) if isinstance(first, Scale) else Blocks(weight), weight)
+
+
 def fixed_stages(transform: Transform, order: str, *, grouped: bool) -> list[Held] | None:
     """The stages of an order with their weights as they are now; `grouped`, each slice with its own.
 
@@ -89,7 +118,7 @@ def fixed_stages(transform: Transform, order: str, *, grouped: bool) -> list[Hel
                 continue
             if grouped and isinstance(stage, Product) and stage.left > 1 and stage.run:
                 stage = Blocks(stage.weight.expand(stage.left, -1, -1))
-            if not isinstance(stage, Product | Blocks | Follow):
+            if not isinstance(stage, Product | Blocks | Follow | Scale):
                 return None
             weight = nn.Parameter(stage.weight.detach().clone(), trained)
             held.append(Held(stage._replace(weight=weight), weight))

@@ -1,8 +1,8 @@
 """A stand-in as plain PyTorch modules that hold exactly its parameters: what eager code and exporters know.
 
 Where the stages of an order are the parameters themselves, they become convolutions, nn.Linear, reshapes and
-batched products in turn. Where stages are products of parameters (merged cores, a formed kernel), the module
-holds the transform and makes them in its graph; or, fixed, it holds what was made of them instead.
+batched products in turn, for all groups at once or for each by itself. What has no such order becomes one
+product with a matrix that is computed from the parameters; or, fixed, with what was computed.
 """
 
 from __future__ import annotations
@@ -10,202 +10,156 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from understudy.transforms import Transform
-from understudy.transforms.orders import FORMED, MANY_BITS, Order
-from understudy.transforms.stages import Blocks, Follow, Permute, Product, Stage, is_plain
+from understudy.transforms.orders import FORMED
+from understudy.transforms.stages import Blocks, Follow, Permute, Product, Scale
 
+from .choosing import Purpose, chosen
 from .conv import Conv
-from .execution import AUTO, Execution
+from .execution import Execution
 from .geometry import Geometry
-from .grouped import GroupedConv
-from .held import Held, fixed_stages, held_stages, is_held
+from .grouped import GroupConv, GroupedConv
+from .held import Held, held_stages, is_held, together
 from .inside import InsideConv
 from .layer import Layer
 from .linear import Linear
-from .plain import BlockLinear, Following, Joined, Lowered, Middle, Reorder, SharedConv, Shifted, Slices
+from .plain import (
+    BlockLinear,
+    Computed,
+    Following,
+    Joined,
+    Lowered,
+    Middle,
+    Reorder,
+    Scaled,
+    SharedConv,
+    Shifted,
+    Slices,
+    Split,
+)
 from .separable import SeparableConv
 
-# Mult-adds in the time that a value takes from one stage to the next, from or to the groups of a convolution,
-# and from or to a stage that sees channels in slices, around which a runtime cannot fuse, nor keep its own
-# layout of images; measured in ONNX Runtime and OpenVINO, on two cores.
-_MOVE, _MOVE_GROUPS, _MOVE_SLICES, _MOVE_SLICES_OF_IMAGES = 24, 48, 600, 1200
+_EAGER = Purpose()
 
 
-def lowered(layer: Layer, *, fixed: bool = False) -> nn.Module:
-    """The layer as plain modules, as its execution says; "auto" weighs mult-adds and values moved.
+def lowered(layer: Layer, purpose: Purpose = _EAGER, positions: int | None = None) -> nn.Module:
+    """The layer as plain modules, as its execution says; "auto" is chosen for purpose and positions.
 
-    Where it is `fixed`, modules hold what is made of its parameters, if that is at most four times as much.
+    Where they are fixed, modules hold what is made of its parameters, if that is at most four times as much.
+    In a file the layer itself stays where an order merges factors: a graph only has operations.
     """
-    if isinstance(layer, SeparableConv):
-        depthwise = copy.deepcopy(layer.depthwise)
-        pointwise = lowered(layer.pointwise, fixed=fixed)
-        return Lowered(depthwise, *(pointwise if isinstance(pointwise, Lowered) else [pointwise]))
-    if isinstance(layer, GroupedConv):
-        made = _grouped(layer)
-    elif isinstance(layer, InsideConv):
-        made = _inside(layer)
+    if isinstance(layer, Linear):
+        made = _linear(layer, purpose, positions)
     else:
-        made = _in_stages(layer, fixed=fixed)
-    if fixed and isinstance(made, Layer) and is_held(layer.weight.numel(), layer.transforms):
+        assert isinstance(layer, GroupedConv | Conv | SeparableConv | InsideConv)
+        parts = layer.convs if isinstance(layer, GroupedConv) else [layer]
+        made = _convolution(layer, parts, purpose, positions)
+    return made.train(layer.training)
+
+
+def _linear(layer: Linear, purpose: Purpose, positions: int | None) -> nn.Module:
+    order, held = chosen(layer, purpose, positions)
+    if held is not None:
+        return _as_linear(layer, _linears(layer, held))
+    if purpose.fixed and is_held(layer.weight.numel(), layer.transforms):
         return layer.merged()
-    return made
+    if order != FORMED:
+        return _in_the_graph(layer, order)
+    return _as_linear(layer, [Computed([layer.transform], None, layer.bias)])
 
 
-def _in_stages(layer: Layer, *, fixed: bool) -> nn.Module:
-    """The stages of an order in turn; what cannot be held is made in the graph."""
-    transform, images = layer.transform, isinstance(layer, Conv)
-    orders = sorted(_orders(layer), key=lambda order: _work(layer, order))
-    order, may = orders[0], [order for order in orders if order in _candidates(layer)]
-    held = held_stages(transform, order.name) if order in may else None
-    if fixed and (held is None or (images and any(_is_sliced(item.stage) for item in held))):
-        tried = (fixed_stages(transform, one.name, grouped=images) for one in may)
-        held = next((stages for stages in tried if stages), held)
+def _convolution(
+    layer: Layer, parts: Sequence[GroupConv], purpose: Purpose, positions: int | None
+) -> nn.Module:
+    """One convolution, or those of all groups: as one where each stage of theirs is, else each by itself."""
+    first, bias, geometry = parts[0], layer.bias, parts[0].geometry
+    order, each = _stages(parts, purpose, positions)
+    groups = [stages for stages in each if stages is not None]
+    held = together(groups) if len(groups) == len(parts) else None
+    if held is None and groups and len(parts) > 1 and not purpose.is_made_ahead:
+        pieces = [_convolution(part, [part], purpose, positions) for part in parts]
+        return Lowered(Split(pieces), *([] if bias is None else [_shifted(bias, geometry.dims)]))
+    if held is None and purpose.fixed and is_held(layer.weight.numel(), layer.transforms):
+        return layer.merged()
+    if held is None and isinstance(first, InsideConv):
+        return _in_the_graph(layer, FORMED)
+    if held is None and order != FORMED and len(parts) == 1:
+        return _in_the_graph(layer, order)
+    taps = [] if isinstance(first, Conv) else [_taps(parts)]
+    if taps:
+        geometry = Geometry.pointwise(geometry.dims)
     if held is None:
-        return _as_layer(layer, order.name)
-    return _convolutions(layer, held) if isinstance(layer, Conv) else _linears(layer, held)
+        return Lowered(*taps, Computed([part.transform for part in parts], geometry, bias))
+    made = _convolutions(geometry, held, bias)
+    place = 1 if isinstance(first, InsideConv) else 0  # before which module the taps come
+    return Lowered(*made[:place], *taps, *made[place:])
 
 
-def _as_layer(layer: Layer, order: str) -> Layer:
-    """What makes its stages of its parameters in the graph."""
+def _stages(
+    parts: Sequence[GroupConv], purpose: Purpose, positions: int | None
+) -> tuple[str, list[list[Held] | None]]:
+    """The order of all groups, and its stages in each where modules can hold them."""
+    inside = [part for part in parts if isinstance(part, InsideConv)]
+    if inside:
+        if purpose.is_made_ahead and inside[0].execution.in_inference == FORMED:
+            return FORMED, [None for _ in inside]
+        order = inside[0].transform.legal_orders[1].name  # the only one but "formed"
+        return order, [held_stages(part.transform, order) for part in inside]
+    at_pixels = [part.pointwise if isinstance(part, SeparableConv) else part for part in parts]
+    found = [chosen(part, purpose, positions) for part in at_pixels if isinstance(part, Conv)]
+    return found[0][0], [stages for _, stages in found]
+
+
+def _in_the_graph(layer: Layer, order: str) -> Layer:
+    """What merges its parameters in the graph."""
     kept = copy.deepcopy(layer)
     kept.execution = Execution(order=order, recompute=False)
     return kept
 
 
-def _grouped(layer: GroupedConv) -> nn.Module:
-    """Plain stages of all groups as grouped convolutions; what is not plain is formed, group by group."""
-    first = layer.convs[0]
-    if isinstance(first, InsideConv):
-        return _as_layer(layer, FORMED)
-    part = first.pointwise if isinstance(first, SeparableConv) else first
-    order = _order_of(part)
-    groups = [held_stages(transform, order.name) or [] for transform in layer.transforms]
-    held = [item for group in groups for item in group]
-    if not held or order not in _candidates(part) or not all(is_plain(item.stage) for item in held):
-        return _as_layer(layer, FORMED)
+def _taps(parts: Sequence[GroupConv]) -> nn.Module:
+    """The depthwise convolutions of all groups as one."""
+    found = [part.depthwise for part in parts if not isinstance(part, Conv)]
+    if len(found) == 1:
+        return copy.deepcopy(found[0])
+    weight = torch.cat([each.weight.detach() for each in found])
+    weight.requires_grad_(any(each.weight.requires_grad for each in found))
+    return _conv(parts[0].geometry, weight.flatten(1), len(weight), None)
+
+
+def _convolutions(geometry: Geometry, held: Sequence[Held], bias: Tensor | None) -> list[nn.Module]:
+    """The first stage with the kernel, the others at every pixel; the bias with the last that takes it."""
     parts: list[nn.Module] = []
-    taps = [one.depthwise.weight for one in layer.convs if isinstance(one, SeparableConv)]
-    if taps:
-        parts.append(_conv(layer.geometry, _cat(taps).flatten(1), layer.in_channels, None))
-    turns = list(zip(*groups, strict=True))  # one stage of every group
-    for number, turn in enumerate(turns):
-        weights = [item.parameter for item in turn if item.parameter is not None]
-        geometry = Geometry.pointwise(layer.geometry.dims) if parts else layer.geometry
-        bias = layer.bias if number == len(turns) - 1 else None
-        parts.append(_conv(geometry, _cat(weights), layer.groups, bias))
-    return Lowered(*parts).train(layer.training)
-
-
-def _cat(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors one below the other; trained if any of them is."""
-    joined = torch.cat([tensor.detach() for tensor in tensors])
-    return joined.requires_grad_(any(tensor.requires_grad for tensor in tensors))
-
-
-def _orders(layer: Layer) -> Sequence[Order]:
-    """The order that is set, or all that may be."""
-    wanted = layer.execution.in_inference
-    return _candidates(layer) if wanted == AUTO else [layer.transform.legal_order(wanted)]
-
-
-def _order_of(layer: Layer) -> Order:
-    """The order set, or the one with the least work a vector, all that is made ahead being free."""
-    return min(_orders(layer), key=lambda order: _work(layer, order))
-
-
-def _work(layer: Layer, order: Order) -> int:
-    """Mult-adds a vector or pixel, and those in the time of the values that are moved."""
-    return order.per_vector + _moving(layer.transform, order, isinstance(layer, Conv))
-
-
-def _candidates(layer: Layer) -> Sequence[Order]:
-    """The orders that need no patches, and whose first stage takes stride and padding where there are any."""
-    orders = layer.transform.legal_orders
-    if isinstance(layer, Conv) and layer.geometry != Geometry.pointwise(layer.geometry.dims):
-        return [order for order in orders if order.convolves(layer.area)]
-    return orders
-
-
-def _moving(transform: Transform, order: Order, images: bool) -> int:
-    """Mult-adds in the time of the values between the stages of an order, a vector or a pixel of images."""
-    if order.name == FORMED:
-        return 0
-    width, work = transform.in_features, 0
-    before: int | None = None
-    with torch.no_grad():
-        for stage in transform.stages(order.name):
-            move = _move(stage, images)
-            if before is not None:
-                work += width * max(move, before)
-            if isinstance(stage, Product):
-                width = width // stage.weight.shape[1] * stage.weight.shape[0]
-            elif isinstance(stage, Blocks):
-                width = math.prod(stage.weight.shape[:2])
-            elif isinstance(stage, Follow):
-                width += len(stage.weight)
-                work += 2 * width * _MOVE  # joined, and put in their places
-            elif not isinstance(stage, Permute):
-                return 1 << MANY_BITS  # a stage of its own kind, such as a Fourier transform
-            before = move
-    return work
-
-
-def _move(stage: Stage, images: bool) -> int:
-    """Mult-adds in the time that a value takes to or from a stage."""
-    if not _is_sliced(stage):
-        return _MOVE
-    if images:
-        return _MOVE_GROUPS if stage.run else _MOVE_SLICES_OF_IMAGES
-    return _MOVE_SLICES
-
-
-def _is_sliced(stage: Stage) -> TypeGuard[Product]:
-    return isinstance(stage, Product) and not stage.plain
-
-
-def _convolutions(layer: Conv, held: list[Held]) -> nn.Module:
-    geometry, dims = layer.geometry, layer.geometry.dims
-    parts: list[nn.Module] = []
+    dims, unused = geometry.dims, bias
     for place, (stage, parameter) in enumerate(held):
-        last = place == len(held) - 1
+        with_last = bias if place == len(held) - 1 else None
         if isinstance(stage, Permute):
             parts.append(Reorder(stage, 1))
             continue
         assert parameter is not None
+        if isinstance(stage, Scale):
+            parts.append(Scaled(parameter, dims))
+            continue
         if isinstance(stage, Follow):
             parts.append(Following(_conv(geometry, parameter, 1, None), stage.places, 1))
             continue
         assert isinstance(stage, Product | Blocks)
-        bias = layer.bias if last else None
-        if isinstance(stage, Blocks):
-            parts.append(_conv(geometry, parameter, len(stage.weight), bias))
-        elif stage.plain:
-            parts.append(_conv(geometry, parameter, 1, bias))
-        elif stage.right == 1:
-            parts.append(SharedConv(geometry, parameter, stage.left, bias))
-        else:
+        if isinstance(stage, Product) and stage.right > 1:
             conv = _conv(geometry, parameter, 1, None)
             parts += [Slices(stage.left, stage.right), conv, Joined(stage.left, stage.right)]
+        else:
+            if isinstance(stage, Product) and stage.left > 1:
+                parts.append(SharedConv(geometry, parameter, stage.left, with_last))
+            else:
+                groups = len(stage.weight) if isinstance(stage, Blocks) else 1
+                parts.append(_conv(geometry, parameter, groups, with_last))
+            unused = None if with_last is not None else unused
         geometry = Geometry.pointwise(dims)
-    return _together(layer, parts, dims)
-
-
-def _inside(layer: InsideConv) -> nn.Module:
-    """The factors at every pixel, with the taps after the first; or what forms the kernel, if that is set."""
-    if layer.execution.in_inference == FORMED:
-        return _as_layer(layer, FORMED)
-    held = held_stages(layer.transform, layer.transform.legal_orders[1].name)
-    if held is None:
-        return copy.deepcopy(layer)
-    factors = Conv(layer.transform, Geometry.pointwise(layer.geometry.dims), layer.bias)
-    first, *others = _convolutions(factors, held).children()
-    return Lowered(first, copy.deepcopy(layer.depthwise), *others).train(layer.training)
+    return parts if unused is None else [*parts, _shifted(unused, dims)]
 
 
 def _conv(geometry: Geometry, parameter: Tensor, groups: int, bias: Tensor | None) -> nn.Module:
@@ -216,27 +170,40 @@ def _conv(geometry: Geometry, parameter: Tensor, groups: int, bias: Tensor | Non
     kernel = parameter.detach().reshape(rows, columns, *geometry.kernel)
     conv.weight = nn.Parameter(kernel, parameter.requires_grad)
     if bias is not None:
-        conv.bias = nn.Parameter(bias.detach().clone(), bias.requires_grad)
+        conv.bias = _bias(bias)
     return conv
 
 
-def _linears(layer: Layer, held: list[Held]) -> nn.Module:
+def _bias(bias: Tensor) -> nn.Parameter:
+    return nn.Parameter(bias.detach().clone(), bias.requires_grad)
+
+
+def _shifted(bias: Tensor, dims: int) -> Shifted:
+    return Shifted(_bias(bias), dims)
+
+
+def _linears(layer: Linear, held: Sequence[Held]) -> list[nn.Module]:
     parts: list[nn.Module] = []
     for stage, parameter in held:
         if isinstance(stage, Permute):
             parts.append(Reorder(stage, -1))
-        elif isinstance(stage, Blocks):
-            assert parameter is not None
+            continue
+        assert parameter is not None
+        if isinstance(stage, Blocks):
             parts.append(BlockLinear(parameter))
+        elif isinstance(stage, Scale):
+            parts.append(Scaled(parameter, 0))
         elif isinstance(stage, Follow):
-            assert parameter is not None
             (inner,) = _products(Product(parameter), parameter)
             parts.append(Following(inner, stage.places, -1))
         else:
-            assert parameter is not None
             assert isinstance(stage, Product)
             parts += _products(stage, parameter)
-    return _together(layer, parts, 0)
+    if layer.bias is not None and isinstance(parts[-1], nn.Linear):
+        parts[-1].bias = _bias(layer.bias)
+    elif layer.bias is not None:
+        parts.append(_shifted(layer.bias, 0))
+    return parts
 
 
 def _products(stage: Product, parameter: nn.Parameter) -> Iterator[nn.Module]:
@@ -252,16 +219,8 @@ def _products(stage: Product, parameter: nn.Parameter) -> Iterator[nn.Module]:
         yield from (nn.Unflatten(-1, (stage.left, columns, stage.right)), Middle(parameter), nn.Flatten(-3))
 
 
-def _together(layer: Layer, parts: list[nn.Module], dims: int) -> nn.Module:
-    """The parts in turn; the bias is the last one's where that can add it, else it comes by itself."""
-    if layer.bias is not None and not any(part._parameters.get("bias") is not None for part in parts):
-        bias = nn.Parameter(layer.bias.detach().clone(), layer.bias.requires_grad)
-        last = parts[-1]
-        if isinstance(last, nn.Linear):
-            last.bias = bias
-        else:
-            parts.append(Shifted(bias, dims))
-    together = Lowered(*parts).train(layer.training)
-    together.in_features = None if dims else layer.transform.in_features
-    together.shell = layer.shell if isinstance(layer, Linear) else None
-    return together
+def _as_linear(layer: Linear, parts: Sequence[nn.Module]) -> Lowered:
+    """The parts in turn, with what is asked of a linear layer."""
+    made = Lowered(*parts)
+    made.in_features, made.shell = layer.transform.in_features, layer.shell
+    return made

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from understudy.transforms.stages import Permute, by_blocks
+from understudy.transforms import Transform
+from understudy.transforms.orders import FORMED
+from understudy.transforms.stages import Permute, Product, State, by_blocks
 
 from .dense import Shell
 from .geometry import Geometry
+from .kept import Kept
 
 
 class Slices(nn.Module):
@@ -135,6 +141,69 @@ class Shifted(nn.Module):
         return x + self.bias.reshape(-1, *(1 for _ in range(self.dims)))
 
 
+class Scaled(nn.Module):
+    """A number for each entry of the last axis, or for each channel of images."""
+
+    def __init__(self, weight: nn.Parameter, dims: int) -> None:
+        super().__init__()
+        self.weight, self.dims = weight, dims
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x · weight."""
+        return x * self.weight.reshape(-1, *(1 for _ in range(self.dims)))
+
+
+class Split(nn.Module):
+    """Equal, consecutive slices of the channels, a module for each."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What they give, one below the other."""
+        slices = zip(self.parts, x.chunk(len(self.parts), dim=1), strict=True)
+        return torch.cat([part(piece) for part, piece in slices], dim=1)
+
+
+class Computed(nn.Module):
+    """One product, or one convolution, with a matrix that plain operations compute from the parameters.
+
+    In inference the matrix is kept between calls, as a stand-in keeps it.
+    """
+
+    def __init__(
+        self, transforms: Sequence[Transform], geometry: Geometry | None, bias: Tensor | None
+    ) -> None:
+        super().__init__()
+        self.transforms = nn.ModuleList(copy.deepcopy(list(transforms)))  # one of every group
+        self.geometry = geometry
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
+        self._kept = Kept()
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix (out, in), or the kernel (out, in / groups, …)."""
+        matrices = [each.matrix() for each in self.transforms if isinstance(each, Transform)]
+        matrix = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
+        return matrix if self.geometry is None else matrix.reshape(len(matrix), -1, *self.geometry.kernel)
+
+    def _state(self) -> State:
+        return (Product(self.weight),)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the matrix, or look whether it still is that of the parameters; then one operation."""
+        if self.training or torch.is_grad_enabled():
+            weight = self.weight
+        else:
+            (product,) = self._kept.made(self, FORMED, self._state)
+            assert isinstance(product, Product)
+            weight = product.weight
+        if self.geometry is None:
+            return F.linear(x, weight, self.bias)
+        return self.geometry.convolve(x, weight, self.bias, len(self.transforms))
+
+
 class Lowered(nn.Sequential):
     """Plain modules in turn that together are one stand-in."""
 
@@ -149,7 +218,7 @@ class Lowered(nn.Sequential):
         first = next(self.parameters())
         x = torch.eye(self.in_features, device=first.device, dtype=first.dtype)
         for part in self:
-            if isinstance(part, nn.Linear):
+            if isinstance(part, nn.Linear | Computed):
                 x = F.linear(x, part.weight)
             elif not isinstance(part, Shifted):
                 x = part(x)
@@ -159,4 +228,4 @@ class Lowered(nn.Sequential):
     def bias(self) -> Tensor | None:
         """The bias of a linear layer."""
         last = self[-1]
-        return last.bias if isinstance(last, nn.Linear | Shifted) else None
+        return last.bias if isinstance(last, nn.Linear | Shifted | Computed) else None

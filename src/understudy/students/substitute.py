@@ -16,16 +16,13 @@ from understudy._util.guard import the_network
 from understudy._util.modules import adopt, become_, copied
 from understudy._util.nearest import hint
 from understudy._util.records import InputError
-from understudy.layers.attention import Attention
 from understudy.layers.dense import the_dense_map
 from understudy.layers.grouped import GroupedConv
 from understudy.layers.inside import InsideConv
 from understudy.layers.layer import Layer, is_student, stand_ins
-from understudy.layers.lowering import lowered
 from understudy.layers.opening import close_, open_, opened
 from understudy.layers.replacement import Replacement
 from understudy.layers.separable import SeparableConv
-from understudy.layers.spread import Spread
 from understudy.planning.obstacles import obstacle, weight_owners
 from understudy.planning.plan import Plan
 from understudy.transforms import known_transforms
@@ -100,40 +97,6 @@ def merge(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def lower(model: nn.Module, *, fixed: bool = False) -> nn.Module:
-    """A copy of `model` in which every stand-in is plain modules with exactly its parameters: same outputs.
-
-    A stage of a stand-in becomes a convolution, an nn.Linear, a batched product or a reshape. What has no
-    such form, as a kernel that is gathered from few weights, stays a layer that forms it from its parameters,
-    and so does a layer whose weight another module reads.
-
-    With `fixed`, what follows from parameters is made now and held instead of them, wherever it has at most
-    four times as many entries: quantisers know the weights that layers hold, not those that they compute.
-
-    >>> import understudy as us
-    >>> model = us.create_model("wrn_10_1")
-    >>> student = us.substitute(model, us.plan(model, "low_rank", ratio=0.5))
-    >>> [type(part).__name__ for part in us.lower(student).stage1[0].conv1]
-    ['Conv2d', 'Conv2d']
-    """
-    model = unwrapped(the_network(model, copied=True))
-    read = {
-        id(module.out_proj)
-        for module in model.modules()
-        if isinstance(module, nn.MultiheadAttention) and not isinstance(module, Attention)
-    }
-    made = {
-        id(layer): adopt(layer, lowered(layer, fixed=fixed))
-        for _, layer in stand_ins(model)
-        if id(layer) not in read
-    }
-    student = exchange(model, made)
-    for module in list(student.modules()):
-        if isinstance(module, Spread):
-            become_(module, module.lowered())
-    return settle_(student)
-
-
 def _replaced(layers: Iterable[Replacement]) -> list[str]:
     return [layer.path for layer in layers if layer.spec is not None]
 

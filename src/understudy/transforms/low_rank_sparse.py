@@ -18,7 +18,7 @@ from .refine import refine_
 from .stages import Product, State
 
 _SWEEPS = 12
-_SHORT = 2**15  # columns that two bytes can name
+_FEW, _SHORT = 2**8, 2**15  # columns that one byte and two can name
 _ENOUGH = 1e-3  # a sweep that gains a smaller share of the error is the last
 
 
@@ -101,6 +101,11 @@ class LowRankSparse(Transform):
         """The entries of S are as large as those of U V."""
         drawn = super().sample(shape, std, generator)
         return drawn if len(shape) > 1 else drawn * (self._part(std) / self.entry_std(std))
+
+    def leave_to_the_graph_(self) -> None:
+        """The columns take as few bytes in an exported graph as they can."""
+        few = torch.uint8 if self.in_features <= _FEW else torch.int16
+        self.index = self.index.to(few if self.in_features <= _SHORT else torch.int32)
 
     def stages(self, order: str) -> State:  # noqa: ARG002
         """One stage, the sum of both."""

@@ -45,25 +45,22 @@ def shuffled(size: int, seed: int, device: torch.device | None = None) -> Tensor
     width = size // height
     rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
     factor = next(b for b in range(factor % width, 3 * width) if math.gcd(b, width) == 1)
-    row, column = rows[:, None], (columns * (factor % width) % width)[None]
+    row, column = rows[:, None].expand(height, width), columns.expand(height, width)
+    row, column = row.flatten(), column.flatten() * (factor % width) % width
     for place, key in enumerate(rounds):  # cubes of few numbers, looked up for all
         if place % 2 == 0:
-            column = (column + _look_up(_cubes(rows, key, width), row)) % width
+            column = (column + _cubes(rows, key, width).index_select(0, row).long()) % width
         else:
-            row = (row + _look_up(_cubes(columns, key, height), column)) % height
-    return (row * width + column).flatten()
+            row = (row + _cubes(columns, key, height).index_select(0, column).long()) % height
+    return row * width + column
 
 
 def _cubes(x: Tensor, key: int, below: int) -> Tensor:
-    """`_cube` of a range, modulo `below`."""
+    """`_cube` of a range, modulo `below`; in a graph in as few bytes as hold it."""
     if not torch.compiler.is_exporting():
         return _cube(x, key) % below
     numbers = [pow(number + key, 3, _PRIME) % below for number in range(len(x))]
-    return torch.tensor(numbers, dtype=torch.int16 if below <= 2**15 else torch.int32, device=x.device).long()
-
-
-def _look_up(table: Tensor, places: Tensor) -> Tensor:
-    return table.index_select(0, places.flatten()).reshape(places.shape)
+    return torch.tensor(numbers, dtype=torch.int16 if below <= 2**15 else torch.int32, device=x.device)
 
 
 def scattered(size: int, below: int, seed: int, device: torch.device | None = None) -> Tensor:

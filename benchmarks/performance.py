@@ -4,7 +4,7 @@ understudy bench --out benchmarks/results/bench.json
 python benchmarks/rest.py --write
 python benchmarks/performance.py
 
-What was measured again on other processors stands beside it, in bench_avx2.json and bench_third.json.
+What was measured again, on other processors too, stands beside it: bench_again, bench_avx2, bench_third.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "bench.json"
 REST = RESULT.with_name("rest.json")
 OTHERS = {
+    "On the first kind of processor again, all runtimes in one run": RESULT.with_name("bench_again.json"),
     "On a processor without AVX-512": RESULT.with_name("bench_avx2.json"),
     "On a third processor, with AVX-512": RESULT.with_name("bench_third.json"),
 }

@@ -1,8 +1,10 @@
 """What `make demo` comes to: the whole of it in a new folder, once for every seed; and the pages that say so.
 
 python benchmarks/demo.py [--seeds 3] [--write]
+python benchmarks/demo.py --keep runs/demo
 
-How the student of the first seed was made is kept in results/demo; its page is docs/reports/demo.html.
+A finished demo, the first of these or the one in a folder, is kept in results/demo; its page is
+docs/reports/demo.html.
 """
 
 from __future__ import annotations
@@ -118,10 +120,19 @@ def filled(page: str, runs: Sequence[Comparison]) -> str:
     return pattern.sub(lambda _: section(runs), page)
 
 
-def report(found: Comparison, student: Compressed) -> str:
-    """The page that the command wrote, without links to the files beside it."""
+def keep(found: Comparison, student: Compressed) -> None:
+    """Keep a finished demo, and draw its page."""
+    KEPT.mkdir(exist_ok=True)
+    found.save(KEPT)
+    student.save(KEPT)
+    REPORT.write_text(report(), encoding="utf-8")
+
+
+def report() -> str:
+    """The page of the demo that is kept, without links to the files beside it."""
     with tempfile.TemporaryDirectory() as folder:
-        return write_comparison(found, student, Path(folder), []).read_text(encoding="utf-8")
+        page = write_comparison(Comparison.load(KEPT), Compressed.load(KEPT), Path(folder), [])
+        return page.read_text(encoding="utf-8")
 
 
 def pages() -> list[Path]:
@@ -145,7 +156,11 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="save to benchmarks/results/demo.json, and tell it"
     )
+    parser.add_argument("--keep", type=Path, help="only keep this finished demo, and draw its page")
     arguments = parser.parse_args()
+    if arguments.keep is not None:
+        keep(Comparison.load(arguments.keep), Compressed.load(arguments.keep / "student"))
+        return
     made = [demonstrated(seed) for seed in range(arguments.seeds)]
     runs = [found for found, *_ in made]
     for found, _, seconds in made:
@@ -154,9 +169,7 @@ def main() -> None:
     print(section(runs))
     if arguments.write:
         print(write("demo", {"seconds": [seconds for *_, seconds in made], "runs": to_plain(runs)}))
-        KEPT.mkdir(exist_ok=True)
-        made[0][1].save(KEPT)
-        REPORT.write_text(report(*made[0][:2]), encoding="utf-8")
+        keep(*made[0][:2])
         for page in pages():
             page.write_text(filled(page.read_text(encoding="utf-8"), runs), encoding="utf-8")
 

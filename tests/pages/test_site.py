@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from page_blocks import PAGES, ROOT
 
+import demo
 import gallery
 import hooks
 
@@ -80,6 +81,7 @@ def test_links_between_the_files_of_the_repository_hold() -> None:
                 assert (folder / target).exists(), f"{page}: {target}"
 
 
-def test_the_report_in_the_gallery_is_that_of_its_result(tmp_path: Path) -> None:
+def test_the_reports_in_the_gallery_are_those_of_their_results(tmp_path: Path) -> None:
     assert gallery.page(tmp_path) == gallery.PAGE.read_text(encoding="utf-8")
+    assert demo.report() == demo.REPORT.read_text(encoding="utf-8")
     assert gallery.NAME in (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 from collections.abc import Sequence
 
@@ -44,6 +45,9 @@ def join(device: str | None = None) -> Processes:
     if chosen.type == "meta":
         raise ValueError(f"device {device!r} holds no values: nothing can be computed on it")
     if world_size > 1 and not dist.is_initialized():
+        # What trains in parallel imports it. Defaults of its functions are the group, where there is one by
+        # then: nothing ends the group's threads after that, and the interpreter may abort as it ends.
+        importlib.import_module("torch._dynamo")
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     return Processes(rank, world_size, chosen)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 import understudy as us
 from representatives import NAMES
 from understudy.deploy import export as export_module
-from understudy.deploy import formats, slim
+from understudy.deploy import formats, held, slim
 from understudy.deploy.graph import capture
 from understudy.deploy.runtimes import imported, opened, target_of
 from understudy.deploy.samples import Verdict, judge, read_samples
@@ -153,7 +154,7 @@ def wide(*names: str, ratio: float) -> nn.Module:
 
 def test_slices_of_channels_are_groups_of_convolutions_that_a_file_holds_once(tmp_path: Path) -> None:
     student = wide("tensor_train", "tucker", ratio=0.1)
-    done = us.export(student, tmp_path / "student.onnx", (1, 192, 4, 4))
+    done = us.export(student, tmp_path / "student.onnx", (8, 192, 16, 16))
     assert done.bytes <= limit(student)
     graph = imported("onnx").load(str(done.path)).graph
     convolutions = [node for node in graph.node if node.op_type == "Conv"]
@@ -235,7 +236,7 @@ def test_a_file_of_openvino_states_shapes_of_inputs_and_constants_alone(tmp_path
 
 def test_a_file_of_openvino_computes_no_shapes(tmp_path: Path) -> None:
     student = wide("tucker", ratio=0.1)
-    done = us.export(student, tmp_path / "student.xml", (1, 192, 4, 4))
+    done = us.export(student, tmp_path / "student.xml", (8, 192, 16, 16))
     assert done.error < 1e-4
     text = done.path.read_text(encoding="utf-8")
     assert "ShapeOf" not in text
@@ -277,12 +278,48 @@ def test_openvino_folds_no_random_numbers_and_no_types_that_numpy_lacks() -> Non
         whole, ops.constant(0.0, openvino.Type.f32), ops.constant(1.0, openvino.Type.f32), "f32", 1, 1
     )
     network = openvino.Model([ops.add(whole, whole), ops.add(brief, brief), drawn], [])
-    formats._fold_small_(network)
+    held.hold_constants_(network)
     assert [result.input_value(0).get_node().get_type_name() for result in network.get_results()] == [
         "Constant",
         "Add",
         "RandomUniform",
     ]
+
+
+def test_openvino_holds_what_takes_fewer_bytes_than_the_text_that_computes_it() -> None:
+    openvino = imported("openvino")
+    ops = openvino.opset13
+    x = ops.parameter([9])
+    powers = ops.convert(ops.range(ops.constant(0), ops.constant(9), ops.constant(1), "i64"), "f32")
+    squares = ops.add(ops.multiply(powers, powers), powers)  # read in two ways, and small
+    table = ops.multiply(ops.unsqueeze(powers, ops.constant(0)), ops.constant(np.ones((999, 1), np.float32)))
+    results = [ops.add(x, squares), ops.subtract(x, squares), ops.maximum(x, powers), ops.divide(x, table)]
+    network = openvino.Model(results, [x])
+    taken = np.arange(9, dtype=np.float32) + 1
+    before = openvino.compile_model(network, "CPU")([taken])
+    held.hold_constants_(network)
+    kinds = [node.get_type_name() for node in network.get_ordered_ops()]
+    assert kinds.count("Multiply") == 1, "the table is computed, and nothing else"
+    assert not {"Range", "Convert", "Unsqueeze"} & {*kinds}
+    assert sorted(
+        node.get_byte_size() for node in network.get_ops() if node.get_type_name() == "Constant"
+    ) == [
+        36,  # the powers, that the table reads as a row
+        36,
+        36,
+        999 * 4,
+    ]
+    after = openvino.compile_model(network, "CPU")([taken])
+    assert all((ours == theirs).all() for ours, theirs in zip(after.values(), before.values(), strict=True))
+
+
+def test_small_deep_networks_are_small_files_of_openvino_where_few_nodes_compute_a_layer(
+    tmp_path: Path,
+) -> None:
+    model = us.create_model("wrn_16_1").eval()
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    student = us.substitute(model, us.plan(model, "block_circulant", ratio=0.15, example=x))
+    assert us.export(student, tmp_path / "student.xml", x).bytes <= limit(student)
 
 
 def test_eight_bits_are_of_weights_also_where_a_graph_would_compute_them(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import understudy as us
+from understudy.deploy.runtimes import imported
 from understudy.layers import Conv, Execution, GroupedConv, InsideConv, Layer, Linear, SeparableConv
 from understudy.layers.choosing import Purpose
 from understudy.layers.dense import Shell, dense_map
@@ -178,6 +179,20 @@ def test_an_example_chooses_the_order_for_that_many_positions() -> None:
         torch.testing.assert_close(plain(x), student(x), rtol=1e-4, atol=1e-5)
         assert student.training
     assert wanted[1] != wanted[4096]
+
+
+def test_a_file_takes_stages_where_the_positions_of_the_example_are_worth_their_calls(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(96, 96, 1))
+    student = us.substitute(model, us.plan(model, "low_rank", ratio=0.3, include=["*"])).eval()
+    layers = {}
+    for batch in (1, 64):
+        x = torch.randn(batch, 96, 8, 8)
+        done = us.export(student, tmp_path / f"{batch}.onnx", x)
+        graph = imported("onnx").load(str(done.path)).graph
+        layers[batch] = [node.op_type for node in graph.node].count("Conv")
+    assert layers == {1: 1, 64: 2}
+    (layer,) = (layer for _, layer in us.stand_ins(student))
+    assert len(list(lowered(layer, FILE).children())) == 2, "positions that nobody knows are many"
 
 
 @pytest.mark.parametrize("area", [1, 9])

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from understudy.counting.trace import Example
 
 from .graph import ExportError, chain_of, first_line, quiet
+from .held import hold_constants_
 from .naming import name_
 from .runtimes import Format, _arrays, imported, not_run
 from .slim import hold_as_read_, slim_onnx_, slim_xml
 
 _SMALL = 64  # entries that a constant may have to be folded: shapes and axes, never weights
-_FOLDED = {"f16", "f32", "f64", "i8", "u8", "i32", "i64", "boolean"}  # what NumPy has the same of
 _OPERATION = re.compile(r"(?:torch\.ops\.|op='|\b(?=aten[.:]))([A-Za-z_]\w*(?:\.|::)\w+)")
 
 
@@ -39,8 +37,7 @@ def write(program: torch.export.ExportedProgram, path: Path, kind: Format, model
         openvino = imported("openvino")
         try:
             network = openvino.Core().read_model(str(between))
-            _fold_small_(network)
-            _share_small_(network)
+            hold_constants_(network)
             _forget_names_(network)
             openvino.serialize(network, str(path))
         except RuntimeError as error:
@@ -71,43 +68,6 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path, model: str) -
     onnx.save(proto, str(path))
 
 
-def _fold_small_(network: Any) -> None:
-    """Compute shapes and what follows from them: the frontend's arithmetic on them outweighs a small student.
-
-    Weights are larger than that, and stay as they are.
-    """
-    openvino = imported("openvino")
-    for node in network.get_ordered_ops():
-        if node.get_type_name() == "RandomUniform":
-            continue
-        given = [port.get_source_output() for port in node.inputs()]
-        if node.get_type_name() == "ShapeOf" and given[0].get_partial_shape().is_static:
-            values = [np.array(given[0].get_shape(), dtype=node.get_element_type().to_dtype())]
-        elif given and all(_is_small(port) for port in (*given, *node.outputs())):
-            if any(port.get_node().get_type_name() != "Constant" for port in given):
-                continue
-            made = [openvino.Tensor(port.get_element_type(), port.get_shape()) for port in node.outputs()]
-            if not node.evaluate(made, [openvino.Tensor(port.get_node().get_data()) for port in given]):
-                continue
-            values = [tensor.data.copy() for tensor in made]
-        else:
-            continue
-        for port, value in zip(node.outputs(), values, strict=True):
-            port.replace(openvino.opset13.constant(value).output(0))
-
-
-def _share_small_(network: Any) -> None:
-    """Hold equal small constants once: a hash takes the same few numbers again in every layer."""
-    held: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
-    for node in network.get_ordered_ops():
-        if node.get_type_name() != "Constant" or not _is_small(node.output(0)):
-            continue
-        value = node.get_data()
-        first = held.setdefault((str(value.dtype), value.shape, value.tobytes()), node)
-        if first is not node:
-            node.output(0).replace(first.output(0))
-
-
 def _forget_names_(network: Any) -> None:
     """Number what lies between inputs and outputs: its names are text that nobody looks up."""
     for number, node in enumerate(network.get_ordered_ops()):
@@ -117,11 +77,6 @@ def _forget_names_(network: Any) -> None:
         for port in node.outputs():
             if all(reader.get_node().get_type_name() != "Result" for reader in port.get_target_inputs()):
                 port.get_tensor().set_names(set())
-
-
-def _is_small(port: Any) -> bool:
-    is_static, kind = bool(port.get_partial_shape().is_static), port.get_element_type().get_type_name()
-    return is_static and kind in _FOLDED and math.prod(port.get_shape()) <= _SMALL
 
 
 def _reason(error: BaseException, model: str) -> str:

@@ -159,11 +159,12 @@ def ready(model: nn.Module) -> nn.Module:
 def capture(
     model: nn.Module, example: Example, *, half: bool = False, fixed: bool = False
 ) -> torch.export.ExportedProgram:
-    """The graph of a network's lowered copy, for any number of samples.
+    """The graph of a network's lowered copy: for any number of samples, quickest for those of the example.
 
     Two samples stand for any number: one would be taken for a constant.
     """
-    network = lowered_for(model, Purpose(fixed=fixed, file=True)).requires_grad_(False)
+    with called_attention():
+        network = lowered_for(model, Purpose(fixed=fixed, file=True), example).requires_grad_(False)
     for module in network.modules():
         if isinstance(module, Transform):
             module.leave_to_the_graph_()

@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeGuard
 
 import torch
 
-from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, MANY_BITS, Order
 from understudy.transforms.stages import Blocks, Follow, Permute, Product, Scale, Stage
 
@@ -20,8 +19,10 @@ from .linear import Linear
 
 # Mult-adds in the time that a value takes from one stage to the next, from or to the groups of a convolution,
 # and from or to a stage that sees channels in slices, around which a runtime cannot fuse, nor keep its own
-# layout of images; measured in ONNX Runtime and OpenVINO, on two cores.
+# layout of images; and in the time that a stage takes for however few positions. Measured in ONNX Runtime and
+# OpenVINO, on two cores.
 _MOVE, _MOVE_GROUPS, _MOVE_SLICES, _MOVE_SLICES_OF_IMAGES = 24, 48, 600, 1200
+_CALL = 600_000
 
 
 class Purpose(NamedTuple):
@@ -43,7 +44,7 @@ class Purpose(NamedTuple):
 def chosen(layer: Conv | Linear, purpose: Purpose, positions: int | None) -> tuple[str, list[Held] | None]:
     """The order to take, and its stages where modules can hold them."""
     if purpose.is_made_ahead:
-        found = _made_ahead(layer, purpose)
+        found = _made_ahead(layer, purpose, positions)
         if purpose.file or found[1] is not None:
             return found
     wanted = layer.execution.in_inference
@@ -57,10 +58,12 @@ def chosen(layer: Conv | Linear, purpose: Purpose, positions: int | None) -> tup
     return FORMED, held_stages(layer.transform, FORMED)
 
 
-def _made_ahead(layer: Conv | Linear, purpose: Purpose) -> tuple[str, list[Held] | None]:
+def _made_ahead(
+    layer: Conv | Linear, purpose: Purpose, positions: int | None
+) -> tuple[str, list[Held] | None]:
     """The order with the least work; fixed, the first whose stages are few and not in slices of images."""
     transform, images = layer.transform, isinstance(layer, Conv)
-    orders = _by_work(layer, layer.execution.in_inference)
+    orders = _by_work(layer, layer.execution.in_inference, positions)
     possible = {order.name for order in _candidates(layer)}
     name = orders[0].name
     held = held_stages(transform, name) if name in possible else None
@@ -75,10 +78,10 @@ def is_sliced(stage: Stage) -> TypeGuard[Product]:
     return isinstance(stage, Product) and not stage.plain
 
 
-def _by_work(layer: Conv | Linear, wanted: str) -> Sequence[Order]:
+def _by_work(layer: Conv | Linear, wanted: str, positions: int | None = None) -> Sequence[Order]:
     """The order that is set, or all that may be, those with the least work first."""
     orders = _candidates(layer) if wanted == AUTO else [layer.transform.legal_order(wanted)]
-    return sorted(orders, key=lambda order: _work(layer, order))
+    return sorted(orders, key=lambda order: _work(layer, order, positions))
 
 
 def _candidates(layer: Conv | Linear) -> Sequence[Order]:
@@ -89,20 +92,21 @@ def _candidates(layer: Conv | Linear) -> Sequence[Order]:
     return orders
 
 
-def _work(layer: Conv | Linear, order: Order) -> int:
-    """Mult-adds a vector or pixel, and those in the time of the values that are moved."""
-    return order.per_vector + _moving(layer.transform, order, isinstance(layer, Conv))
+def _work(layer: Conv | Linear, order: Order, positions: int | None) -> float:
+    """Mult-adds a vector or pixel, those in the time of the values that are moved, and of calls if known."""
+    calls, moving = (1, 0) if order.name == FORMED else _between(layer, order)
+    return order.per_vector + moving + (calls * _CALL / positions if positions else 0)
 
 
-def _moving(transform: Transform, order: Order, images: bool) -> int:
-    """Mult-adds in the time of the values between the stages of an order, a vector or a pixel of images."""
-    if order.name == FORMED:
-        return 0
-    width, work = transform.in_features, 0
+def _between(layer: Conv | Linear, order: Order) -> tuple[int, int]:
+    """The stages of an order, and mult-adds in the time of the values between them, a vector or pixel."""
+    images = isinstance(layer, Conv)
+    width, calls, work = layer.transform.in_features, 0, 0
     before: int | None = None
     with torch.no_grad():
-        for stage in transform.stages(order.name):
+        for stage in layer.transform.stages(order.name):
             move = _move(stage, images)
+            calls += 1
             if before is not None:
                 work += width * max(move, before)
             if isinstance(stage, Product):
@@ -113,9 +117,9 @@ def _moving(transform: Transform, order: Order, images: bool) -> int:
                 width += len(stage.weight)
                 work += 2 * width * _MOVE  # joined, and put in their places
             elif not isinstance(stage, Permute | Scale):
-                return 1 << MANY_BITS  # a stage of its own kind, such as a Fourier transform
+                return calls, 1 << MANY_BITS  # a stage of its own kind, such as a Fourier transform
             before = move
-    return work
+    return calls, work
 
 
 def _move(stage: Stage, images: bool) -> int:

@@ -144,12 +144,14 @@ def test_a_pickled_layer_is_no_larger_for_having_run() -> None:
     assert sizes[0] == sizes[1]
 
 
+@pytest.mark.parametrize("lag", [False, True])
 @pytest.mark.parametrize("small", [0, 10**9])  # never a product of matrices, always one
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_a_pointwise_step_is_the_same_as_a_convolution_and_as_a_product(
-    monkeypatch: pytest.MonkeyPatch, small: int, layout: torch.memory_format
+    monkeypatch: pytest.MonkeyPatch, small: int, layout: torch.memory_format, lag: bool
 ) -> None:
-    monkeypatch.setattr(geometry, "_SMALL", small)
+    monkeypatch.setattr(geometry, "products_lag", lambda: lag)
+    monkeypatch.setattr(geometry, "_SMALL_WHERE_PRODUCTS_LAG" if lag else "_SMALL", small)
     layer = Conv(get_transform("low_rank")(16, 24, 4), Geometry.pointwise(2), torch.ones(24)).eval()
     x = images().contiguous(memory_format=layout)
     products = 0

@@ -12,12 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from understudy._util.processor import products_lag
+
 DenseConv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 # By the number of dimensions, less one.
 _CLASSES = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Mult-adds up to which a processor is quicker with a product of matrices than with a 1×1 convolution, where
-# channels lie side by side: the convolution lays its weight out anew at every call.
-_SMALL = 64_000_000
+# channels lie side by side: the convolution lays its weight out anew at every call. And where products lag.
+_SMALL, _SMALL_WHERE_PRODUCTS_LAG = 64_000_000, 2_000_000
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
@@ -34,11 +36,12 @@ def pixelwise(matrices: Sequence[Tensor], bias: Tensor | None) -> Callable[[Tens
     convolutions = [pointwise._step(*pair) for pair in zip(kernels, biases, strict=True)]
     largest = max(matrix.numel() for matrix in matrices)
     turned = [matrix.mT for matrix in matrices]
+    few = _SMALL_WHERE_PRODUCTS_LAG if products_lag() else _SMALL
 
     def multiply(x: Tensor) -> Tensor:
         batch, channels, height, width = x.shape
         pixels = batch * height * width
-        if pixels * largest > _SMALL or not is_channels_last(x) or not x.is_cpu:
+        if pixels * largest > few or not is_channels_last(x) or not x.is_cpu:
             for convolve in convolutions:
                 x = convolve(x)
             return x

@@ -11,10 +11,11 @@ import math
 from typing import Any, NamedTuple, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from understudy._util.capturing import is_captured
+
+from .products import convolved, is_sooner_convolved, times
 
 
 class Stage(Protocol):
@@ -51,9 +52,9 @@ class Product(NamedTuple):
         """Slices of the vectors as rows of one matrix product."""
         rows, columns = self.weight.shape
         if self.plain:
-            return F.linear(x, self.weight)
+            return times(x, self.weight)
         if self.right == 1:
-            return F.linear(x.reshape(-1, columns), self.weight).reshape(-1, self.left * rows)
+            return times(x.reshape(-1, columns), self.weight).reshape(-1, self.left * rows)
         slices = torch.matmul(self.weight, x.reshape(-1, columns, self.right))  # (n · left, rows, right)
         return slices.reshape(-1, self.left * rows * self.right)
 
@@ -66,7 +67,6 @@ class Product(NamedTuple):
         return out.reshape(batch, self.left * rows * self.right, positions)
 
 
-_IMAGES = 16
 _WIDE = 128  # rows and columns of a block together: of narrow ones a copy is sooner made than read in strides
 
 
@@ -143,20 +143,16 @@ class Blocks(NamedTuple):
         return self.weight.shape[2]
 
     def rows(self, x: Tensor) -> Tensor:
-        """Few vectors by batched products; many by a grouped convolution, as images with channels last.
+        """Few vectors by batched products; many by a grouped convolution.
 
-        Several images, where so many vectors can be shared out, let the backward pass use all threads: it is
-        up to twice as quick as with one. Wide blocks are trained quicker still by batched products. A
-        compiled graph has one image, since it is for any number of vectors.
+        Wide blocks are trained quicker still by batched products.
         """
         groups, rows, columns = self.weight.shape
         compiled, training = torch.compiler.is_compiling(), torch.is_grad_enabled()
-        if not compiled and (len(x) <= few_rows(training=training) or (training and _is_wide(self.weight))):
+        few = len(x) <= few_rows(training=training) and not is_sooner_convolved(x, self.weight)
+        if not compiled and (few or (training and _is_wide(self.weight))):
             return by_blocks(x, self.weight)
-        several = not compiled and len(x) % _IMAGES == 0
-        images = x.reshape(_IMAGES if several else 1, 1, -1, groups * columns).permute(0, 3, 1, 2)
-        out = F.conv2d(images, self.weight.reshape(groups * rows, columns, 1, 1), groups=groups)
-        return out.permute(0, 2, 3, 1).reshape(-1, groups * rows)
+        return convolved(x, self.weight.reshape(groups * rows, columns), groups=groups)
 
     def columns(self, x: Tensor) -> Tensor:
         """Batched matrix products over (batch, group): quicker than a grouped convolution in this layout."""
@@ -188,7 +184,7 @@ class Follow(NamedTuple):
 
     def rows(self, x: Tensor) -> Tensor:
         """The channels are the last axis."""
-        return torch.cat([x, F.linear(x, self.weight)], dim=-1).index_select(-1, self.places)
+        return torch.cat([x, times(x, self.weight)], dim=-1).index_select(-1, self.places)
 
     def columns(self, x: Tensor) -> Tensor:
         """The channels are the axis before the last."""

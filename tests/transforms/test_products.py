@@ -1,0 +1,118 @@
+"""Products are convolutions where these are quicker, and the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from understudy._util import processor
+from understudy.layers import Linear
+from understudy.transforms import get_transform, products
+from understudy.transforms.products import times
+from understudy.transforms.stages import Blocks, Product
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.profiler.*")
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def lagging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setattr(products, "products_lag", lambda: True)
+        yield
+
+
+def operations(stage: Product | Blocks | Linear, x: Tensor) -> set[str]:
+    """What a call ends up in."""
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        stage.rows(x) if isinstance(stage, Product | Blocks) else stage(x)
+    return {event.key for event in seen.key_averages()} & {"aten::convolution", "aten::mm", "aten::bmm"}
+
+
+LARGE = normal(640, 80)
+
+
+@pytest.mark.usefixtures("lagging")
+@pytest.mark.parametrize(
+    ("stage", "x", "plainly"),
+    [
+        (Product(LARGE), normal(512, 80), "aten::mm"),
+        (Product(LARGE, left=2), normal(256, 160), "aten::mm"),
+        (Blocks(LARGE.reshape(4, 160, 80)), normal(512, 320), "aten::bmm"),
+    ],
+    ids=["plain", "left", "blocks"],
+)
+def test_many_vectors_are_convolved_in_inference_alone(
+    stage: Product | Blocks, x: Tensor, plainly: str
+) -> None:
+    wanted = stage.rows(x)
+    assert operations(stage, x) == {plainly}
+    with torch.inference_mode():
+        assert operations(stage, x) == {"aten::convolution"}
+        torch.testing.assert_close(stage.rows(x), wanted, rtol=1e-4, atol=1e-4)
+        assert operations(stage, x[:16]) == {plainly}, "too few to be worth a convolution"
+        assert operations(stage, x[:-1]) == {plainly}, "so many cannot be shared out among images"
+        with torch.autocast("cpu", torch.bfloat16):
+            assert stage.rows(x).dtype == torch.bfloat16
+
+
+def test_elsewhere_products_are_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "products_lag", lambda: False)
+    with torch.inference_mode():
+        assert operations(Product(LARGE), normal(512, 80)) == {"aten::mm"}
+
+
+@pytest.mark.usefixtures("lagging")
+def test_a_linear_stand_in_convolves_and_adds_its_bias() -> None:
+    layer = Linear(get_transform("low_rank")(320, 320, 48), normal(320)).eval()
+    x = normal(4, 128, 320)
+    with torch.inference_mode():
+        assert operations(layer, x) == {"aten::convolution"}
+        torch.testing.assert_close(layer(x), layer.merged()(x), rtol=1e-4, atol=1e-3)
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 9), st.booleans()
+)
+def test_a_convolution_of_rows_is_their_product(
+    leading: list[int], columns: int, rows: int, has_bias: bool
+) -> None:
+    x, matrix, bias = normal(*leading, columns), normal(rows, columns), normal(rows) if has_bias else None
+    with pytest.MonkeyPatch.context() as patched, torch.inference_mode():
+        patched.setattr(products, "products_lag", lambda: True)
+        patched.setattr(products, "_MANY", 0)
+        patched.setattr(products, "_IMAGES", 2)
+        made = times(x, matrix, bias)
+    torch.testing.assert_close(made, torch.nn.functional.linear(x, matrix, bias), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("told", "capability", "lags"),
+    [
+        ("processor : 0\nvendor_id\t: AuthenticAMD\n", "AVX512", True),
+        ("processor : 0\nvendor_id\t: AuthenticAMD\n", "AVX2", False),
+        ("processor : 0\nvendor_id\t: GenuineIntel\n", "AVX512", False),
+        ("processor : 0\nBogoMIPS : 50.00\n", "DEFAULT", False),
+        (None, "AVX512", True),
+    ],
+)
+def test_products_lag_on_processors_of_amd_that_have_avx_512(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, capability: str, lags: bool
+) -> None:
+    monkeypatch.setattr(processor, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("platform.processor", lambda: "AMD64 Family 25 Model 97, AuthenticAMD")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    if told is not None:
+        (tmp_path / "cpuinfo").write_text(told)
+    assert processor.products_lag.__wrapped__() is lags

@@ -151,7 +151,7 @@ def test_a_pointwise_step_is_the_same_as_a_convolution_and_as_a_product(
     monkeypatch: pytest.MonkeyPatch, small: int, layout: torch.memory_format, lag: bool
 ) -> None:
     monkeypatch.setattr(geometry, "products_lag", lambda: lag)
-    monkeypatch.setattr(geometry, "_SMALL_WHERE_PRODUCTS_LAG" if lag else "_SMALL", small)
+    monkeypatch.setattr(geometry, "MANY" if lag else "_SMALL", small)
     layer = Conv(get_transform("low_rank")(16, 24, 4), Geometry.pointwise(2), torch.ones(24)).eval()
     x = images().contiguous(memory_format=layout)
     products = 0

@@ -90,7 +90,7 @@ def test_a_convolution_of_rows_is_their_product(
     x, matrix, bias = normal(*leading, columns), normal(rows, columns), normal(rows) if has_bias else None
     with pytest.MonkeyPatch.context() as patched, torch.inference_mode():
         patched.setattr(products, "products_lag", lambda: True)
-        patched.setattr(products, "_MANY", 0)
+        patched.setattr(products, "MANY", 0)
         patched.setattr(products, "_IMAGES", 2)
         made = times(x, matrix, bias)
     torch.testing.assert_close(made, torch.nn.functional.linear(x, matrix, bias), rtol=1e-4, atol=1e-5)

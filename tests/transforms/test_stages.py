@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -18,6 +20,7 @@ def eye(size: int) -> Tensor:
     return torch.eye(size, dtype=torch.float64)
 
 
+TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 WEIGHT, BLOCKS = normal(3, 5), normal(4, 2, 3)
 
 
@@ -39,6 +42,19 @@ def test_a_stage_is_its_matrix_on_rows_and_on_columns(stage: Stage, matrix: Tens
     torch.testing.assert_close(stage.rows(x), x @ matrix.T)
     columns = normal(2, matrix.shape[1], 7)
     torch.testing.assert_close(stage.columns(columns), matrix @ columns)
+
+
+@given(st.integers(0, 40), st.integers(1, 6), st.integers(1, 6), st.sampled_from(TYPES))
+def test_two_axes_change_places_in_inference_as_in_training(
+    count: int, before: int, after: int, dtype: torch.dtype
+) -> None:
+    x, stage = normal(count, before * after).to(dtype), Permute((before, after), (1, 0))
+    wanted = stage.rows(x)
+    with torch.inference_mode():
+        made = stage.rows(x)
+    assert torch.equal(made, wanted)
+    assert made.shape == (count, before * after)
+    assert made.is_contiguous()
 
 
 def test_only_one_matrix_over_all_channels_is_plain() -> None:

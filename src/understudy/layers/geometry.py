@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from understudy._util.processor import products_lag
+from understudy.transforms.products import MANY
 
 DenseConv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 # By the number of dimensions, less one.
 _CLASSES = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Mult-adds up to which a processor is quicker with a product of matrices than with a 1×1 convolution, where
-# channels lie side by side: the convolution lays its weight out anew at every call. And where products lag.
-_SMALL, _SMALL_WHERE_PRODUCTS_LAG = 64_000_000, 2_000_000
+# channels lie side by side and products do not lag: the convolution lays its weight out anew at every call.
+_SMALL = 64_000_000
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
@@ -36,7 +37,7 @@ def pixelwise(matrices: Sequence[Tensor], bias: Tensor | None) -> Callable[[Tens
     convolutions = [pointwise._step(*pair) for pair in zip(kernels, biases, strict=True)]
     largest = max(matrix.numel() for matrix in matrices)
     turned = [matrix.mT for matrix in matrices]
-    few = _SMALL_WHERE_PRODUCTS_LAG if products_lag() else _SMALL
+    few = MANY if products_lag() else _SMALL
 
     def multiply(x: Tensor) -> Tensor:
         batch, channels, height, width = x.shape

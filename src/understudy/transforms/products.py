@@ -10,7 +10,7 @@ from understudy._util.capturing import is_captured
 from understudy._util.processor import products_lag
 
 _IMAGES = 16
-_MANY = 4_000_000  # mult-adds, from which a convolution is worth its beginning
+MANY = 4_000_000  # mult-adds, from which a convolution is worth its beginning where products lag
 
 
 def times(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -23,12 +23,12 @@ def times(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
 def is_sooner_convolved(x: Tensor, matrix: Tensor) -> bool:
     """Whether products lag, and these are of many vectors (…, channels) in inference."""
     return (
-        products_lag()
+        not is_captured()  # first: a compiler need not look at what follows
+        and products_lag()
         and not torch.is_grad_enabled()
         and x.is_cpu
         and x.dtype == torch.float32
-        and not is_captured()
-        and x.numel() // x.shape[-1] * matrix.numel() >= _MANY
+        and x.numel() // x.shape[-1] * matrix.numel() >= MANY
         and x.numel() % (_IMAGES * x.shape[-1]) == 0
         and not torch.is_autocast_enabled("cpu")
     )

@@ -4,8 +4,7 @@ understudy bench --out benchmarks/results/bench.json
 python benchmarks/rest.py --write
 python benchmarks/performance.py
 
-What was measured again, on other processors too, stands beside it: bench_again, bench_avx2, bench_third,
-bench_fourth, rest_fourth.
+What was measured again, on other processors too, stands beside it: bench_again, bench_avx2, bench_third.
 """
 
 from __future__ import annotations
@@ -24,15 +23,11 @@ from understudy.bench.tables import sections
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "bench.json"
-RESTS = {
-    "on the third processor": RESULT.with_name("rest.json"),
-    "on the fourth, of AMD": RESULT.with_name("rest_fourth.json"),
-}
+REST = RESULT.with_name("rest.json")
 OTHERS = {
     "On the first kind of processor again, all runtimes in one run": RESULT.with_name("bench_again.json"),
     "On a processor without AVX-512": RESULT.with_name("bench_avx2.json"),
-    "On a third processor, with AVX-512": RESULT.with_name("bench_third.json"),
-    "On a fourth processor, of AMD with AVX-512": RESULT.with_name("bench_fourth.json"),
+    "On a third processor, of AMD with AVX-512": RESULT.with_name("bench_third.json"),
 }
 PAGE = ROOT / "docs" / "performance.md"
 FIGURE = ROOT / "docs" / "performance.svg"
@@ -63,37 +58,22 @@ def other_lines() -> str:
 
 
 def rest_lines() -> str:
-    """How near students are to their roofline; nothing of a processor where that was not measured."""
-    found = {where: file for where, file in RESTS.items() if file.is_file()}
-    if not found:
+    """How near students are to their roofline; nothing where that was not measured."""
+    if not REST.is_file():
         return ""
-    lines = [
-        "\n## How near that is to what a machine can do\n",
-        "In runs of their own (`python benchmarks/rest.py`, `benchmarks/results/rest.json` and",
-        "`rest_fourth.json`), in eager mode.\n",
-        "By the roofline every operation of a student takes its mult-adds at the pace of a large product of",
-        "matrices, or as long as inputs, weights and output are copied in its place, whichever is longer. What",
-        "beats that has kernels that are quicker than the product of matrices is there. Joined: the same",
-        "without norms and activations, which other runtimes join to the product before. Calls alone: the",
-        "student's calls of PyTorch, each timed where it stands, the least times added up, so that nothing of",
-        "ours is in it. The times quicker are the dense network's time over each. Last, what is not in",
-        "stand-ins and so stays.\n",
-        "Wide layers are at a tenth of the parameters: how many times as quick as the dense layer they are,",
-        "and would be by the least times of PyTorch's calls alone, beside the ideal. Where products lag",
-        "([why](deployment.md#how-a-stand-in-runs)), layers of tokens convolve and the dense layer does not, so",
-        "that they are more than ideal.",
-    ]
-    told = [rest_of(where, json.loads(file.read_text(encoding="utf-8"))) for where, file in found.items()]
-    return "\n".join([*lines, *told])
-
-
-def rest_of(where: str, rest: Mapping[str, Any]) -> str:
-    """The roofline of one processor."""
+    rest = json.loads(REST.read_text(encoding="utf-8"))
     machine = from_plain(Machine, rest["provenance"]["machine"])
     lines = [
-        f"\n### {rest['network']} at {rest['params']} and wide layers, {where}\n",
-        f"Machine: {machine}. A large product of matrices does {rest['gmac_s']:.0f} GMAC/s. "
-        f"Commit {rest['provenance']['commit']}.\n",
+        f"\n## How near that is to what a machine can do: {rest['network']} at {rest['params']}\n",
+        "In a run of its own (`python benchmarks/rest.py`, `benchmarks/results/rest.json`), in eager mode.",
+        f"Machine: the third processor, {machine}. Commit {rest['provenance']['commit']}.\n",
+        "By the roofline every operation of a student takes its mult-adds at the pace of a large product of",
+        f"matrices, here {rest['gmac_s']:.0f} GMAC/s, or as long as inputs, weights and output are copied in",
+        "its place, whichever is longer. What beats that has kernels that are quicker than the product of",
+        "matrices is there. Joined: the same without norms and activations, which other runtimes join to the",
+        "product before. Calls alone: the student's calls of PyTorch, each timed where it stands, the least",
+        "times added up, so that nothing of ours is in it. The times quicker are the dense network's time",
+        "over each. Last, what is not in stand-ins and so stays.\n",
         "| batch |  | time, eager | times quicker | calls alone | times quicker | roofline | times quicker "
         "| joined | not in stand-ins |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -111,6 +91,10 @@ def rest_of(where: str, rest: Mapping[str, Any]) -> str:
 def wide_lines(layers: Sequence[Mapping[str, Any]]) -> list[str]:
     """How many times as quick as dense wide layers are, and would be if a layer were its calls alone."""
     lines = [
+        "The same of wide layers at a tenth of the parameters, in eager mode: how many times as quick as the",
+        "dense layer they are, and would be by the least times of PyTorch's calls alone, beside the ideal.",
+        "Layers of tokens convolve on this processor ([why](deployment.md#how-a-stand-in-runs)), and the dense",
+        "layer does not, so that they are better than ideal.\n",
         "| layer | channels | batch |  | times quicker | calls alone | ideal | share of the ideal |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]

@@ -1,6 +1,6 @@
 """What of a student's time is not in its stand-ins: norms, activations, sums, which stay as they are.
 
-    python benchmarks/rest.py [--rounds 10] [--write] [--name rest]
+    python benchmarks/rest.py [--rounds 10] [--write]
 
 WRN-28-10 at 1.2 M parameters in PyTorch eager mode, as `understudy bench` plans it, beside itself with every
 stand-in free: its output is there already.
@@ -286,8 +286,7 @@ def measured_layers(rounds: int, roof: Roof) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--write", action="store_true", help="save to benchmarks/results")
-    parser.add_argument("--name", default="rest", help="of the result: one for each kind of processor")
+    parser.add_argument("--write", action="store_true", help="save to benchmarks/results/rest.json")
     given = parser.parse_args()
     roof = measure_roof()
     gmac_s = round(roof.gmac_s, 1)
@@ -301,7 +300,7 @@ def main() -> None:
             print(f"  {name}: {student}")
     if given.write:
         told = {"network": NETWORK, "params": BUDGET, "gmac_s": gmac_s, "batches": found, "layers": layers}
-        print(write(given.name, told))
+        print(write("rest", told))
 
 
 if __name__ == "__main__":

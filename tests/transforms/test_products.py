@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from understudy._util import processor
 from understudy.layers import Linear
-from understudy.transforms import get_transform, products
+from understudy.transforms import get_transform, products, stages
 from understudy.transforms.products import times
 from understudy.transforms.stages import Blocks, Product
 
@@ -52,18 +52,25 @@ LARGE = normal(640, 80)
     ],
     ids=["plain", "left", "blocks"],
 )
-def test_many_vectors_are_convolved_in_inference_alone(
-    stage: Product | Blocks, x: Tensor, plainly: str
+def test_many_vectors_are_convolved(stage: Product | Blocks, x: Tensor, plainly: str) -> None:
+    assert operations(stage, x) == {"aten::convolution"}
+    assert operations(stage, x[:16]) == {plainly}, "too few to be worth a convolution"
+    assert operations(stage, x[:-1]) == {plainly}, "so many cannot be shared out among images"
+    exact = stage._replace(weight=stage.weight.double()).rows(x.double())
+    torch.testing.assert_close(stage.rows(x), exact.float(), rtol=1e-4, atol=1e-4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert stage.rows(x).dtype == torch.bfloat16
+
+
+@pytest.mark.usefixtures("lagging")
+def test_more_wide_blocks_than_a_convolution_trains_sooner_are_trained_as_products(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanted = stage.rows(x)
-    assert operations(stage, x) == {plainly}
+    monkeypatch.setattr(stages, "_MUCH", 512 * 320 - 1)
+    blocks, x = Blocks(LARGE.reshape(4, 160, 80)), normal(512, 320)
+    assert operations(blocks, x) == {"aten::bmm"}
     with torch.inference_mode():
-        assert operations(stage, x) == {"aten::convolution"}
-        torch.testing.assert_close(stage.rows(x), wanted, rtol=1e-4, atol=1e-4)
-        assert operations(stage, x[:16]) == {plainly}, "too few to be worth a convolution"
-        assert operations(stage, x[:-1]) == {plainly}, "so many cannot be shared out among images"
-        with torch.autocast("cpu", torch.bfloat16):
-            assert stage.rows(x).dtype == torch.bfloat16
+        assert operations(blocks, x) == {"aten::convolution"}
 
 
 def test_elsewhere_products_are_products(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,16 +91,22 @@ def test_a_linear_stand_in_convolves_and_adds_its_bias() -> None:
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 9), st.booleans()
 )
-def test_a_convolution_of_rows_is_their_product(
+def test_a_convolution_of_rows_is_their_product_and_has_its_gradients(
     leading: list[int], columns: int, rows: int, has_bias: bool
 ) -> None:
-    x, matrix, bias = normal(*leading, columns), normal(rows, columns), normal(rows) if has_bias else None
-    with pytest.MonkeyPatch.context() as patched, torch.inference_mode():
+    tensors = [normal(*leading, columns), normal(rows, columns), *([normal(rows)] if has_bias else [])]
+    for tensor in tensors:
+        tensor.requires_grad_()
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(products, "products_lag", lambda: True)
         patched.setattr(products, "MANY", 0)
         patched.setattr(products, "_IMAGES", 2)
-        made = times(x, matrix, bias)
-    torch.testing.assert_close(made, torch.nn.functional.linear(x, matrix, bias), rtol=1e-4, atol=1e-5)
+        made = times(*tensors)
+    wanted = torch.nn.functional.linear(*tensors)
+    torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
+    slopes = normal(*wanted.shape)
+    ours, theirs = (torch.autograd.grad(out, tensors, slopes) for out in (made, wanted))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

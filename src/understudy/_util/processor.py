@@ -16,7 +16,7 @@ def products_lag() -> bool:
     """Whether matrices are multiplied at half the pace at which they are convolved.
 
     PyTorch multiplies by MKL, which has no code with AVX-512 for processors of AMD, and convolves by oneDNN,
-    which asks a processor what it can (`benchmarks/pace.py`).
+    which asks a processor what it can (`benchmarks/products.py`).
     """
     capability = torch.backends.cpu.get_cpu_capability()
     return torch.backends.mkl.is_available() and capability == "AVX512" and "AuthenticAMD" in _vendor()

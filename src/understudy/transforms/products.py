@@ -21,11 +21,10 @@ def times(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def is_sooner_convolved(x: Tensor, matrix: Tensor) -> bool:
-    """Whether products lag, and these are of many vectors (…, channels) in inference."""
+    """Whether products lag, and these are of many vectors (…, channels)."""
     return (
         not is_captured()  # first: a compiler need not look at what follows
         and products_lag()
-        and not torch.is_grad_enabled()
         and x.is_cpu
         and x.dtype == torch.float32
         and x.numel() // x.shape[-1] * matrix.numel() >= MANY

@@ -67,6 +67,7 @@ class Product(NamedTuple):
         return out.reshape(batch, self.left * rows * self.right, positions)
 
 
+_MUCH = 8_000_000  # values, more of which are trained no sooner by a convolution, wherever products lag
 _WIDE = 128  # rows and columns of a block together: of narrow ones a copy is sooner made than read in strides
 
 
@@ -154,9 +155,9 @@ class Blocks(NamedTuple):
 
     def _is_sooner_batched(self, x: Tensor) -> bool:
         training = torch.is_grad_enabled()
-        if training and _is_wide(self.weight):
-            return True
-        return len(x) <= few_rows(training=training) and not is_sooner_convolved(x, self.weight)
+        if is_sooner_convolved(x, self.weight) and not (training and x.numel() > _MUCH):
+            return False
+        return len(x) <= few_rows(training=training) or (training and _is_wide(self.weight))
 
     def columns(self, x: Tensor) -> Tensor:
         """Batched matrix products over (batch, group): quicker than a grouped convolution in this layout."""

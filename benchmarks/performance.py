@@ -93,8 +93,8 @@ def wide_lines(layers: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
         "The same of wide layers at a tenth of the parameters, in eager mode: how many times as quick as the",
         "dense layer they are, and would be by the least times of PyTorch's calls alone, beside the ideal.",
-        "Layers of tokens convolve on this processor ([why](deployment.md#how-a-stand-in-runs)), and the dense",
-        "layer does not, so that they are better than ideal.\n",
+        "Layers of tokens convolve on this processor ([why](deployment.md#how-a-stand-in-runs)), the dense",
+        "layer does not, so that they may be better than ideal.\n",
         "| layer | channels | batch |  | times quicker | calls alone | ideal | share of the ideal |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]

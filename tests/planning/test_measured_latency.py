@@ -21,6 +21,7 @@ from understudy.planning.planned_time import PlannedTime
 from understudy.planning.stopwatch import Passed
 from understudy.train.recipe import Recipe
 from understudy.train.student import make_student_plan
+from understudy.transforms import products
 
 EXAMPLE = (512, 256)  # of so many rows that stand-ins run as two products
 CALL, ENTRY = 10_000, 4  # nanoseconds of a product, and of each entry of its weight
@@ -61,6 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         return product(x, weight, bias)
 
     monkeypatch.setattr(F, "linear", linear)
+    monkeypatch.setattr(products, "products_lag", lambda: False)  # products are products on every machine
     monkeypatch.setattr(stopwatch, "now", made)
     monkeypatch.setattr(times, "now", made)
     return made

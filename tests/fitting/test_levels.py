@@ -18,7 +18,7 @@ import understudy as us
 from snapshots import snapshot
 from understudy.fitting.attempts import Attempts
 from understudy.fitting.inputs import Batch, read_batches
-from understudy.fitting.levels import last_layer
+from understudy.fitting.levels import last_layer, take_levels_back_
 
 
 class Bent(nn.Module):
@@ -309,6 +309,43 @@ def test_a_student_whose_last_layer_is_a_stand_in_is_left_as_it_is() -> None:
     error, level = Attempts(model, batches((8, 6)), None).judged(student)
     assert level is None
     assert error > 0
+
+
+@given(st.floats(0.01, 100).filter(lambda factor: abs(factor - 1) > 1e-3), st.floats(-5, 5))
+def test_a_level_is_taken_back_before_training(factor: float, constant: float) -> None:
+    model, student = Bent(), Bent(factor, constant)
+    take_levels_back_(student, model)
+    assert snapshot(student).values == snapshot(model).values
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda head: head.weight.neg_(),
+        lambda head: head.weight[0].mul_(1.001),
+        lambda head: head.weight.zero_(),
+        lambda head: head.bias.add_(1),
+    ],
+    ids=["turned", "one row", "nothing", "moved alone"],
+)
+def test_a_layer_that_is_no_level_of_the_original_trains_from_where_it_is(
+    change: Callable[[Any], object],
+) -> None:
+    model, student = Bent(), Bent()
+    with torch.no_grad():
+        change(student.head)
+    before = snapshot(student)
+    take_levels_back_(student, model)
+    assert snapshot(student) == before
+
+
+def test_stand_ins_and_layers_that_the_original_has_not_train_from_where_they_are() -> None:
+    model = Bent()
+    student = us.substitute(model, us.plan(model, "low_rank", ratio=0.8, include=["head"]))
+    student.add_module("other", nn.Linear(3, 3))
+    before = snapshot(student)
+    take_levels_back_(student, model)
+    assert snapshot(student) == before
 
 
 def test_compressing_takes_back_what_all_outputs_have_lost() -> None:

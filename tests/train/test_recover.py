@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 from collections.abc import Callable, Iterator
@@ -78,6 +79,20 @@ def test_a_student_comes_nearer_to_its_original_without_labels(
     assert error(done.network, model) < 0.7 * error(student, model)
     assert (snapshot(model), snapshot(student)) == before
     assert len(done.epochs) == 12
+
+
+def test_a_last_layer_that_was_scaled_and_moved_trains_from_where_the_teachers_is(model: nn.Module) -> None:
+    student = us.substitute(model, us.plan(model, "low_rank", ratio=0.8, include=["hidden"]))
+    last, wanted = student.get_submodule("last"), model.get_submodule("last").state_dict()
+    with torch.no_grad():
+        for parameter in last.parameters():
+            parameter.mul_(0.3)
+    levelled = copy.deepcopy(last.state_dict())
+    still = {"learning_rate": 1e-30, "weight_decay": 0.0}
+    made = recover(student, model, inputs(64), epochs=1, settings=still).network
+    for name, value in made.get_submodule("last").state_dict().items():
+        assert torch.equal(value, wanted[name])
+        assert torch.equal(last.state_dict()[name], levelled[name])
 
 
 def test_one_dictionary_is_one_batch(model: nn.Module, student: nn.Module) -> None:

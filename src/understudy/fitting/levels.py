@@ -22,6 +22,7 @@ from .rows import output_rows
 from .running import run, watching
 
 _FEWEST = 8  # samples
+_ROUNDING = 1e-6  # of weights in single precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +91,32 @@ def find_level(
     factor, constant = total.best()
     lost = max(0.0, float(sums.lost(*total.less(sums).best()).sum()))  # but for rounding
     return Level(path, float(factor), constant), lost
+
+
+@torch.no_grad()
+def take_levels_back_(student: nn.Module, original: nn.Module) -> None:
+    """Give a dense layer whose weight is the original's but for a factor the original's weight and bias.
+
+    Training begins there: it mends what a level only makes up for, and a last layer that was made small for
+    that takes longer to grow back than a short training lasts.
+    """
+    dense = {path: layer for path, module in original.named_modules() if (layer := dense_map(module))}
+    for path, module in student.named_modules():
+        ours, theirs = dense_map(module), dense.get(path)
+        if ours is None or theirs is None or ours.bias is None or theirs.bias is None:
+            continue
+        if _is_multiple(ours.weight, theirs.weight.to(ours.weight)):
+            ours.weight.copy_(theirs.weight)
+            ours.bias.copy_(theirs.bias)
+
+
+def _is_multiple(weight: Tensor, other: Tensor) -> bool:
+    """Whether one is the other times a number above 0 that is not 1, but for rounding."""
+    if weight.shape != other.shape or torch.equal(weight, other):
+        return False
+    ours, theirs = weight.double(), other.double()
+    factor = (ours * theirs).sum() / theirs.square().sum()
+    return bool(factor > 0 and (ours - factor * theirs).norm() <= _ROUNDING * ours.norm())
 
 
 @dataclasses.dataclass(frozen=True)

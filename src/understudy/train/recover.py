@@ -20,6 +20,7 @@ from understudy._util.modules import take_modes_
 from understudy.data.sampler import Sampler, has_length, leaves_one
 from understudy.distil.groups import parameter_sizes
 from understudy.fitting.inputs import OutputOf, read_batches
+from understudy.fitting.levels import take_levels_back_
 from understudy.students.file import load
 
 from .checkpoint import Progress
@@ -70,8 +71,9 @@ def recover(
     nothing by the last. `settings` change what `settings_for` gives, or are a whole recipe. With `out`, a
     folder, a run that was killed goes on there, and one that has ended is returned as it is; `test` batches
     have labels, and are tried after every epoch. `output_of` takes the tensor to be taught of what the
-    networks return, by default the first. All parameters of a student are trained that are not frozen, or all
-    where all are; it comes back in the modes that it was in.
+    networks return, by default the first. A last layer that `compress` scaled and moved begins as it is in
+    the teacher. All parameters of a student are trained that are not frozen, or all where all are; it comes
+    back in the modes that it was in.
 
     >>> import torch, understudy as us
     >>> from understudy.train import recover
@@ -90,6 +92,7 @@ def recover(
     batches = _batches(data, recipe)
     copied = copy.deepcopy(student)
     _check_precision(copied)
+    take_levels_back_(copied, teacher)
     if not any(parameter.requires_grad for parameter in copied.parameters()):
         copied.requires_grad_(True)
     job = Job(copied, batches, teacher, test_batches=test, settings=recipe, output_of=output_of)

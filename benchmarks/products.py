@@ -3,7 +3,7 @@
     python benchmarks/products.py [--write]
 
 Vectors in rows, as images of sixteen samples with channels last. On processors of AMD with AVX-512 products
-lag; there layers of a student convolve in inference. `understudy._util.processor` says so in general.
+lag; there layers of a student convolve. `understudy._util.processor` says so in general.
 """
 
 from __future__ import annotations

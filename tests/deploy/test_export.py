@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import understudy as us
 from representatives import NAMES
+from understudy.deploy import constants, formats, slim
 from understudy.deploy import export as export_module
-from understudy.deploy import formats, held, slim
 from understudy.deploy.graph import capture
 from understudy.deploy.runtimes import imported, opened, target_of
 from understudy.deploy.samples import Verdict, judge, read_samples
@@ -278,7 +278,7 @@ def test_openvino_folds_no_random_numbers_and_no_types_that_numpy_lacks() -> Non
         whole, ops.constant(0.0, openvino.Type.f32), ops.constant(1.0, openvino.Type.f32), "f32", 1, 1
     )
     network = openvino.Model([ops.add(whole, whole), ops.add(brief, brief), drawn], [])
-    held.hold_constants_(network)
+    constants.hold_constants_(network)
     assert [result.input_value(0).get_node().get_type_name() for result in network.get_results()] == [
         "Constant",
         "Add",
@@ -297,7 +297,7 @@ def test_openvino_holds_what_takes_fewer_bytes_than_the_text_that_computes_it() 
     network = openvino.Model(results, [x])
     taken = np.arange(9, dtype=np.float32) + 1
     before = openvino.compile_model(network, "CPU")([taken])
-    held.hold_constants_(network)
+    constants.hold_constants_(network)
     kinds = [node.get_type_name() for node in network.get_ordered_ops()]
     assert kinds.count("Multiply") == 1, "the table is computed, and nothing else"
     assert not {"Range", "Convert", "Unsqueeze"} & {*kinds}

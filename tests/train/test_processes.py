@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -95,7 +96,10 @@ def work(rank: int, folder: str, port: int) -> None:
 
 def threads_of_gloo() -> list[str]:
     """The threads of a process group that this process runs, where the system tells (Linux)."""
-    names = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+    names = []
+    for file in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # of a thread that has just ended
+            names.append(file.read_text())
     return [name for name in names if "gloo" in name]
 
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from understudy._util import processor
 from understudy.layers import Linear
 from understudy.transforms import get_transform, products, stages
-from understudy.transforms.products import times
-from understudy.transforms.stages import Blocks, Product
+from understudy.transforms.products import rows_times
+from understudy.transforms.stages import Blocks, Follow, Product
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.profiler.*")
 
@@ -32,10 +32,10 @@ def lagging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def operations(stage: Product | Blocks | Linear, x: Tensor) -> set[str]:
+def operations(stage: Product | Blocks | Follow | Linear, x: Tensor) -> set[str]:
     """What a call ends up in."""
     with profile(activities=[ProfilerActivity.CPU]) as seen:
-        stage.rows(x) if isinstance(stage, Product | Blocks) else stage(x)
+        stage(x) if isinstance(stage, Linear) else stage.rows(x)
     return {event.key for event in seen.key_averages()} & {"aten::convolution", "aten::mm", "aten::bmm"}
 
 
@@ -55,11 +55,44 @@ LARGE = normal(640, 80)
 def test_many_vectors_are_convolved(stage: Product | Blocks, x: Tensor, plainly: str) -> None:
     assert operations(stage, x) == {"aten::convolution"}
     assert operations(stage, x[:16]) == {plainly}, "too few to be worth a convolution"
-    assert operations(stage, x[:-1]) == {plainly}, "so many cannot be shared out among images"
-    exact = stage._replace(weight=stage.weight.double()).rows(x.double())
-    torch.testing.assert_close(stage.rows(x), exact.float(), rtol=1e-4, atol=1e-4)
+    assert operations(stage, x[:251]) == {plainly}, "so many are not shared out among images"
+    double = stage._replace(weight=stage.weight.double())
+    assert operations(double, x.double()) == {plainly}
+    torch.testing.assert_close(stage.rows(x), double.rows(x.double()).float(), rtol=1e-4, atol=1e-4)
     with torch.autocast("cpu", torch.bfloat16):
-        assert stage.rows(x).dtype == torch.bfloat16
+        assert "aten::convolution" not in operations(stage, x)
+
+
+@pytest.mark.usefixtures("lagging")
+def test_what_is_laid_out_in_another_way_is_multiplied() -> None:
+    layer = Linear(get_transform("low_rank")(640, 640, 64)).eval()
+    x = normal(512, 640)
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x.to_sparse()), layer(x), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.usefixtures("lagging")
+def test_captured_graphs_hold_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_MANY", 0)
+    matrix = normal(320, 32)
+
+    class Network(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return Blocks(LARGE.reshape(4, 160, 80)).rows(rows_times(x, matrix))
+
+    network, x = Network(), normal(64, 32)
+    assert operations(Product(matrix), x) == {"aten::convolution"}
+    compiled = torch.compile(network, fullgraph=True, backend="eager", dynamic=True)
+    torch.testing.assert_close(compiled(x), network(x), rtol=1e-4, atol=1e-3)
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(network, (x,), dynamic_shapes=({0: batch},)).module()
+    torch.testing.assert_close(program(normal(50, 32)), network(normal(50, 32)), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.usefixtures("lagging")
+def test_what_follows_others_is_convolved_too() -> None:
+    stage = Follow(LARGE, torch.arange(720))
+    assert operations(stage, normal(512, 80)) == {"aten::convolution"}
 
 
 @pytest.mark.usefixtures("lagging")
@@ -99,9 +132,11 @@ def test_a_convolution_of_rows_is_their_product_and_has_its_gradients(
         tensor.requires_grad_()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(products, "products_lag", lambda: True)
-        patched.setattr(products, "MANY", 0)
+        patched.setattr(products, "_MANY", 0)
         patched.setattr(products, "_IMAGES", 2)
-        made = times(*tensors)
+        patched.setattr(products, "_ROWS", 1)
+        patched.setattr(products, "_image_count", products._image_count.__wrapped__)
+        made = rows_times(*tensors)
     wanted = torch.nn.functional.linear(*tensors)
     torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
     slopes = normal(*wanted.shape)

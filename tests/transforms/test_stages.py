@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.profiler import ProfilerActivity, profile
 
 from understudy.transforms.stages import Blocks, Permute, Product, Stage, by_blocks, few_rows, is_plain
 
@@ -55,6 +56,18 @@ def test_two_axes_change_places_in_inference_as_in_training(
     assert torch.equal(made, wanted)
     assert made.shape == (count, before * after)
     assert made.is_contiguous()
+
+
+def test_many_vectors_change_places_in_a_call_of_their_own_in_inference() -> None:
+    def calls(count: int, *sizes: int) -> set[str]:
+        x = normal(count, sizes[0] * sizes[1])
+        with torch.inference_mode(), profile(activities=[ProfilerActivity.CPU]) as seen:
+            Permute((sizes[0], sizes[1]), (1, 0)).rows(x)
+        return {event.key for event in seen.key_averages() if "shuffle" in event.key}
+
+    assert "aten::native_channel_shuffle" in calls(32, 4, 5)
+    assert not calls(2, 4, 5)
+    assert not calls(32, 1, 20), "there is nothing to move"
 
 
 def test_only_one_matrix_over_all_channels_is_plain() -> None:

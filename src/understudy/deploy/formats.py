@@ -12,8 +12,8 @@ import torch
 
 from understudy.counting.trace import Example
 
+from .constants import hold_constants_
 from .graph import ExportError, chain_of, first_line, quiet
-from .held import hold_constants_
 from .naming import name_
 from .runtimes import Format, _arrays, imported, not_run
 from .slim import hold_as_read_, slim_onnx_, slim_xml

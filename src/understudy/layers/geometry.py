@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from understudy._util.processor import products_lag
-from understudy.transforms.products import MANY
+from understudy.transforms.products import rows_times
 
 DenseConv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 # By the number of dimensions, less one.
 _CLASSES = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Mult-adds up to which a processor is quicker with a product of matrices than with a 1×1 convolution, where
-# channels lie side by side and products do not lag: the convolution lays its weight out anew at every call.
+# channels lie side by side: the convolution lays its weight out anew at every call. Where products lag, the
+# product of rows decides.
 _SMALL = 64_000_000
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
@@ -36,20 +37,19 @@ def pixelwise(matrices: Sequence[Tensor], bias: Tensor | None) -> Callable[[Tens
     kernels = [matrix.reshape(*matrix.shape, 1, 1) for matrix in matrices]
     convolutions = [pointwise._step(*pair) for pair in zip(kernels, biases, strict=True)]
     largest = max(matrix.numel() for matrix in matrices)
-    turned = [matrix.mT for matrix in matrices]
-    few = MANY if products_lag() else _SMALL
+    most, product = (math.inf, rows_times) if products_lag() else (_SMALL, F.linear)
 
     def multiply(x: Tensor) -> Tensor:
         batch, channels, height, width = x.shape
         pixels = batch * height * width
-        if pixels * largest > few or not is_channels_last(x) or not x.is_cpu:
+        if pixels * largest > most or not is_channels_last(x) or not x.is_cpu:
             for convolve in convolutions:
                 x = convolve(x)
             return x
         rows = x.permute(0, 2, 3, 1).reshape(pixels, channels)
-        for matrix in turned[:-1]:
-            rows = torch.mm(rows, matrix)
-        rows = torch.mm(rows, turned[-1]) if bias is None else torch.addmm(bias, rows, turned[-1])
+        for matrix in matrices[:-1]:
+            rows = product(rows, matrix)
+        rows = product(rows, matrices[-1], bias)
         return rows.view(batch, height, width, len(matrices[-1])).permute(0, 3, 1, 2)
 
     return multiply

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from understudy.transforms import Transform
-from understudy.transforms.products import times
+from understudy.transforms.products import rows_times
 from understudy.transforms.stages import Product, State
 
 from .dense import Shell
@@ -62,7 +62,7 @@ class Linear(Layer):
         if len(weights) < len(state) or self.execution.layout == "columns":
             return None
         biases = [*(None for _ in weights[1:]), self.bias]
-        return tuple(partial(times, matrix=w, bias=b) for w, b in zip(weights, biases, strict=True))
+        return tuple(partial(rows_times, matrix=w, bias=b) for w, b in zip(weights, biases, strict=True))
 
     def merged(self) -> nn.Module:
         """The same map as nn.Linear, or as the look-alike that was there."""

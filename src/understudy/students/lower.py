@@ -70,6 +70,8 @@ def lowered_for(model: nn.Module, purpose: Purpose, example: Example | None = No
 def _positions(model: nn.Module, example: Example) -> dict[str, int]:
     """How many vectors every stand-in meets in its first call on an example."""
     found: dict[str, int] = {}
+    if not any(stand_ins(model)):
+        return found
     network = copy.deepcopy(model).eval()
 
     def note(path: str) -> Callable[..., None]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy._util.capturing import is_captured
 
-from .products import convolved, is_sooner_convolved, times
+from .products import convolved, is_sooner_convolved, rows_times
 
 
 class Stage(Protocol):
@@ -52,9 +52,9 @@ class Product(NamedTuple):
         """Slices of the vectors as rows of one matrix product."""
         rows, columns = self.weight.shape
         if self.plain:
-            return times(x, self.weight)
+            return rows_times(x, self.weight)
         if self.right == 1:
-            return times(x.reshape(-1, columns), self.weight).reshape(-1, self.left * rows)
+            return rows_times(x.reshape(-1, columns), self.weight).reshape(-1, self.left * rows)
         slices = torch.matmul(self.weight, x.reshape(-1, columns, self.right))  # (n · left, rows, right)
         return slices.reshape(-1, self.left * rows * self.right)
 
@@ -68,6 +68,7 @@ class Product(NamedTuple):
 
 
 _MUCH = 8_000_000  # values, more of which are trained no sooner by a convolution, wherever products lag
+_SHUFFLED = 16  # vectors, fewer of which change their places sooner by a copy
 _WIDE = 128  # rows and columns of a block together: of narrow ones a copy is sooner made than read in strides
 
 
@@ -189,7 +190,7 @@ class Follow(NamedTuple):
 
     def rows(self, x: Tensor) -> Tensor:
         """The channels are the last axis."""
-        return torch.cat([x, times(x, self.weight)], dim=-1).index_select(-1, self.places)
+        return torch.cat([x, rows_times(x, self.weight)], dim=-1).index_select(-1, self.places)
 
     def columns(self, x: Tensor) -> Tensor:
         """The channels are the axis before the last."""
@@ -205,7 +206,7 @@ class Permute(NamedTuple):
     def rows(self, x: Tensor) -> Tensor:
         """The channels are the last axis; two axes change places in a call of their own, which is quicker."""
         is_real = not (torch.is_grad_enabled() or is_captured())
-        if is_real and self.axes == (1, 0) and x.is_cpu and len(x):
+        if is_real and self.axes == (1, 0) and 1 not in self.sizes and x.is_cpu and len(x) >= _SHUFFLED:
             images = x.reshape(1, 1, -1, math.prod(self.sizes)).permute(0, 3, 1, 2)
             return torch.channel_shuffle(images, self.sizes[0]).permute(0, 2, 3, 1).reshape(len(x), -1)
         moved = x.reshape(-1, *self.sizes).permute(0, *(1 + axis for axis in self.axes))

@@ -13,16 +13,9 @@ from .runtimes import imported
 # Bytes of XML, on average: of a node, of each value that it reads, of a constant.
 _NODE, _READ, _CONSTANT = 175, 75, 175
 _SMALL = 512  # bytes of a constant that is looked for among the others
-_HELD = {
-    "f16": 2,
-    "f32": 4,
-    "i8": 1,
-    "u8": 1,
-    "i32": 4,
-    "i64": 8,
-    "f64": 8,
-    "boolean": 1,
-}  # what NumPy has too
+_HELD = {"f16", "f32", "f64", "i8", "u8", "i32", "i64", "boolean"}  # what NumPy has the same of
+# Outputs, and what draws numbers or may.
+_KEPT = {"Result", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
 
 
 @dataclasses.dataclass
@@ -95,8 +88,9 @@ def _hold_once_(network: Any) -> None:
 
 def _bytes(port: Any) -> int:
     """Of a value that can be held; 0 of what cannot."""
-    size = _HELD.get(port.get_element_type().get_type_name(), 0)
-    return size * math.prod(port.get_shape()) if port.get_partial_shape().is_static else 0
+    kind = port.get_element_type()
+    can_be = kind.get_type_name() in _HELD and port.get_partial_shape().is_static
+    return int(kind.size) * math.prod(port.get_shape()) if can_be else 0
 
 
 def _values(network: Any) -> list[_Value]:
@@ -105,7 +99,7 @@ def _values(network: Any) -> list[_Value]:
     fixed: set[str] = set()
     for name, node in nodes.items():
         given = [port.get_source_output().get_node().get_name() for port in node.inputs()]
-        is_computed = given and node.get_type_name() not in ("Result", "RandomUniform")
+        is_computed = given and node.get_type_name() not in _KEPT
         if node.get_type_name() == "Constant" or (is_computed and fixed.issuperset(given)):
             fixed.add(name)
     found: dict[str, _Value] = {}

@@ -28,11 +28,11 @@ from understudy._util.timing import time_in_turns
 from understudy.deploy.runtimes import opened
 from understudy.experiments import load_grid, plan_cells, read_index, read_results
 from understudy.experiments.folder import INDEX, find_results, write_result
-from understudy.experiments.speed import BATCH_SIZE, passes_of
+from understudy.experiments.speed import passes_of, speed_of
 from understudy.report.figures.style import report_styles
 from understudy.report.page.document import page
 from understudy.report.read.groups import ablations, group_results
-from understudy.results import SETTLED, Result, Speed
+from understudy.results import SETTLED, Result
 
 KEPT = RESULTS / "study"
 GRID = "study_cifar10"
@@ -80,13 +80,7 @@ def time_all() -> dict[str, float]:
             eager.update({(name, batch): call for batch, call in passes.items()})
         taken = time_in_turns(eager, rounds=14, seconds=240.0)
         for name, result in results.items():
-            speed = Speed(
-                images_per_second=round(BATCH_SIZE / taken[name, BATCH_SIZE].best, 1),
-                latency_ms=round(1000 * taken[name, 1].best, 3),
-                batch_size=BATCH_SIZE,
-                threads=1,
-            )
-            write_result(KEPT, dataclasses.replace(result, speed=speed))
+            write_result(KEPT, dataclasses.replace(result, speed=speed_of(name, taken)))
         found = time_in_turns(onnx, rounds=ROUNDS, seconds=90.0)
         return {name: round(1000 * timing.best, 3) for name, timing in found.items()}
 

@@ -26,8 +26,11 @@ METRICS = ("params", "mult_adds")
 SHARES = (0.5, 0.3, 0.15)
 UPDATES = {"wrn_16_2": 40, "resnet56": 40, "efficientnet_lite0": 64}  # two epochs of the last
 LEFT = "are left at"
-# Before an error of every layer was tried and the last layer was levelled.
-OLDER = ("ca185aea0026", "9f3190a7075e", "ca49cc80aa45", "ea1f248e010e")
+# Before recovery began with the original's last layer where the student's was scaled and moved.
+OLDER = (
+    *("ca185aea0026", "9f3190a7075e", "ca49cc80aa45", "ea1f248e010e", "1c13014cd85d-dirty", "288b241f64cc"),
+    *("288b241f64cc-dirty", "325afa3b61f2", "50c944b76742", "ddb189f11fe6", "e3afd01c3575"),
+)
 NOTHING = 0.05  # of the original's score: a method that has less left is not tried at smaller shares
 LEAN = ("low_rank", "shuffle", "btt", "tucker")  # those that save mult-adds, beside what pruning saves
 
@@ -78,7 +81,7 @@ def lines(done: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _shown(cell: dict[str, Any]) -> str:
-    """Before → after, marked where it is of an older fit; why there is nothing where it was refused."""
+    """Before → after, marked where recovery was an older one; why there is nothing where it was refused."""
     if "refused" in cell:
         return "nothing left" if LEFT in cell["refused"] else "out of reach"
     mark = "†" if cell["commit"] in OLDER and cell["method"] not in ALONE else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from understudy import data
 from understudy._util.factories import check_trust
 from understudy._util.layouts import lay_channels_last_
-from understudy._util.timing import time_in_turns
+from understudy._util.timing import Timing, time_in_turns
 from understudy.results import Speed
 from understudy.train import Recipe, Run
 from understudy.train.teacher import load_trained
@@ -59,16 +59,19 @@ def measure_speeds(
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     taken = time_in_turns(calls, rounds=rounds or _ROUNDS, seconds=seconds, wait=wait)
     for result in finished:
-        speed = None
-        if result.name not in problems:
-            speed = Speed(
-                images_per_second=round(BATCH_SIZE / taken[result.name, BATCH_SIZE].best, 1),
-                latency_ms=round(1000 * taken[result.name, 1].best, 3),
-                batch_size=BATCH_SIZE,
-                threads=torch.get_num_threads(),
-            )
+        speed = None if result.name in problems else speed_of(result.name, taken)
         write_result(out, dataclasses.replace(result, speed=speed))
     return problems
+
+
+def speed_of(name: str, taken: Mapping[tuple[str, int], Timing]) -> Speed:
+    """What the times of a network's passes say, each found by name and batch size."""
+    return Speed(
+        images_per_second=round(BATCH_SIZE / taken[name, BATCH_SIZE].best, 1),
+        latency_ms=round(1000 * taken[name, 1].best, 3),
+        batch_size=BATCH_SIZE,
+        threads=torch.get_num_threads(),
+    )
 
 
 def passes_of(

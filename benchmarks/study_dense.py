@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -15,7 +16,8 @@ def beside_dense(study: Study) -> list[str]:
     """A line for every student with attention transfer, the lowest error first: how much more it errs.
 
     Its rival is the best taught dense network that costs no more. Where none costs as much, and no cheaper
-    one errs less by what is noticed, nothing is said.
+    one errs less by what is noticed, it is the cheapest of those that cost more: what errs less than that
+    errs less than a network of the same cost, by as much at least. Else nothing is said.
     """
     dense = [result for result in study.results if result.role == "baseline" and result.attention]
     students: dict[tuple[str, str, bool], list[Result]] = {}
@@ -50,10 +52,14 @@ def _difference(runs: Sequence[Result], dense: Sequence[Result], cost: Cost) -> 
             shares.setdefault(rival.network, []).append((paid / statistics.fmean(mine), rival.top1))
     means = [tuple(map(statistics.fmean, zip(*same, strict=True))) for same in shares.values()]
     no_dearer = [(share, error) for share, error in means if share <= EQUAL[1]]
-    if not no_dearer:
-        return "open"
-    more = _error(runs) - min(error for _, error in no_dearer)
-    if more < NOTICED and all(share < EQUAL[0] for share, _ in no_dearer):
-        return "open"
+    more = _error(runs) - min((error for _, error in no_dearer), default=math.inf)
+    if more >= NOTICED or any(share >= EQUAL[0] for share, _ in no_dearer):
+        return _told(more)
+    dearer = [(share, error) for share, error in means if share > EQUAL[1]]
+    more = _error(runs) - min(dearer)[1] if dearer else math.inf
+    return f"{_told(more)} or less" if more < 0 else "open"
+
+
+def _told(more: float) -> str:
     told = f"{more:+.2f}".replace("-", "−")
     return f"**{told}**" if more <= -NOTICED else told

@@ -185,6 +185,23 @@ def test_a_cheaper_dense_network_that_errs_less_settles_it() -> None:
     assert costs[2] == "open"
 
 
+def test_who_errs_less_than_a_dearer_dense_network_errs_less_than_an_equal_one() -> None:
+    def dense(error: float, latency: float) -> Result:
+        return dataclasses.replace(run("narrow", error, latency=latency), network=f"net_{latency}")
+
+    student = run("low_rank", 14.0, latency=1.0)
+    for rivals, said in (
+        ([dense(16.0, 1.2)], "**−2.00** or less"),
+        ([dense(16.0, 1.2), dense(14.5, 0.5)], "**−2.00** or less"),
+        ([dense(16.0, 1.2), dense(13.0, 2.0)], "**−2.00** or less"),
+        ([dense(14.2, 1.2)], "−0.20 or less"),
+        ([dense(13.8, 1.2)], "open"),
+        ([dense(16.0, 1.2), dense(12.9, 0.5)], "+1.10"),
+    ):
+        [costs] = beside(student, *rivals).values()
+        assert costs[2] == said
+
+
 def test_of_several_seeds_means_are_compared() -> None:
     other = dataclasses.replace(run("narrow", 17.0), name="again", seed=1)
     [costs] = beside(run("low_rank", 14.0), run("narrow", 15.0), other).values()
@@ -201,8 +218,8 @@ def test_in_onnx_runtime_networks_are_compared_by_their_own_times() -> None:
     runs = [run("low_rank", 14.0), run("tucker", 13.0), run("narrow", 15.0, latency=9.0)]
     times = {runs[0].name: 0.26, runs[1].name: 0.60, runs[2].name: 0.25}
     found = beside(*runs, shipped=times)
-    assert found["`low_rank` 35k"][2:] == ["open", "**−1.00**"]
-    assert found["`tucker` 35k"][2:] == ["open", "open"]  # none as slow
+    assert found["`low_rank` 35k"][2:] == ["**−1.00** or less", "**−1.00**"]
+    assert found["`tucker` 35k"][2:] == ["**−2.00** or less", "open"]  # as a file, none is as slow
     assert errors_table(Study(runs, times))[0] == "| `tucker` | 35,000 | 6.00M | 1.00 | 0.60 | 13.00 |"
 
 

@@ -348,6 +348,17 @@ def test_stand_ins_and_layers_that_the_original_has_not_train_from_where_they_ar
     assert snapshot(student) == before
 
 
+def test_a_weight_that_others_share_trains_from_where_it_is() -> None:
+    model = Bent()
+    student = Bent(0.5)
+    student.add_module("other", nn.Linear(8, 4))
+    student.get_submodule("other").register_parameter("weight", nn.Parameter(student.head.weight))
+    student.head.weight = student.get_parameter("other.weight")
+    before = snapshot(student)
+    take_levels_back_(student, model)
+    assert snapshot(student) == before
+
+
 def test_compressing_takes_back_what_all_outputs_have_lost() -> None:
     model, inputs = small().eval(), images(128)
     student = us.compress(model, ratio=0.4, data=inputs, quick=True)

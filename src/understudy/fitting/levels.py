@@ -105,7 +105,9 @@ def take_levels_back_(student: nn.Module, original: nn.Module) -> None:
         ours, theirs = dense_map(module), dense.get(path)
         if ours is None or theirs is None or ours.bias is None or theirs.bias is None:
             continue
-        if _is_multiple(ours.weight, theirs.weight.to(ours.weight)):
+        if _can_be_written_to(path, ours, student) and _is_multiple(
+            ours.weight, theirs.weight.to(ours.weight)
+        ):
             ours.weight.copy_(theirs.weight)
             ours.bias.copy_(theirs.bias)
 

@@ -73,7 +73,7 @@ def test_what_is_laid_out_in_another_way_is_multiplied() -> None:
 
 @pytest.mark.usefixtures("lagging")
 def test_captured_graphs_hold_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_MANY", 0)
+    monkeypatch.setattr(products, "MANY", 0)
     matrix = normal(320, 32)
 
     class Network(nn.Module):
@@ -132,7 +132,7 @@ def test_a_convolution_of_rows_is_their_product_and_has_its_gradients(
         tensor.requires_grad_()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(products, "products_lag", lambda: True)
-        patched.setattr(products, "_MANY", 0)
+        patched.setattr(products, "MANY", 0)
         patched.setattr(products, "_IMAGES", 2)
         patched.setattr(products, "_ROWS", 1)
         patched.setattr(products, "_image_count", products._image_count.__wrapped__)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from understudy.transforms import Transform
 from understudy.transforms.stages import Blocks, Product, State
 
-from .geometry import DenseConv, Geometry, is_channels_last, pixelwise
+from .geometry import DenseConv, Geometry, is_channels_last, multiplies, pixelwise
 from .kept import Steps
 from .layer import Layer, fill_
 
@@ -82,19 +82,19 @@ class Conv(Layer):
             geometry = pointwise
         return geometry.convolve_slices(x, last.weight, self.bias, last.left)
 
-    def steps(self, state: State) -> Steps | None:
-        """One convolution after the other, where all stages are plain; those at every pixel are one step."""
+    def steps(self, state: State, positions: int) -> Steps | None:
+        """One convolution after another, where all stages are plain; products at every pixel are one step."""
         weights = [product.weight for product in leading_products(state)]
         if len(weights) < len(state) or self.geometry.padding_mode != "zeros":
             return None
         geometry, pointwise = self.geometry, Geometry.pointwise(self.geometry.dims)
         made: list[Callable[[Tensor], Tensor]] = []
         while weights:
-            if geometry == Geometry.pointwise(2):
+            if geometry == Geometry.pointwise(2) and multiplies(weights, positions):
                 return *made, pixelwise(weights, self.bias)
             weight, *weights = weights
             kernel = weight.reshape(len(weight), -1, *geometry.kernel)
-            made.append(geometry.step(kernel, None if weights else self.bias))
+            made.append(geometry.step(kernel, None if weights else self.bias, positions))
             geometry = pointwise
         return tuple(made)
 

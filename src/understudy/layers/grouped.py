@@ -95,11 +95,13 @@ class GroupedConv(Layer):
         """Apply to `(batch, in, …)` or `(in, …)`."""
         return self.geometry.batched(self._call, input, self.in_channels)
 
-    def steps(self, state: State) -> Steps | None:
+    def steps(self, state: State, positions: int) -> Steps | None:
         """Grouped convolutions in turn, their weights joined once, where all stages are plain."""
         if self.geometry.padding_mode != "zeros" or not all(is_plain(stage) for stage in state):
             return None
-        return tuple(turn.geometry.step(turn.kernel, turn.bias, turn.groups) for turn in self.turns(state))
+        return tuple(
+            turn.geometry.step(turn.kernel, turn.bias, positions, turn.groups) for turn in self.turns(state)
+        )
 
     def run(self, state: State, x: Tensor) -> Tensor:
         """Plain stages of all groups are one grouped convolution; any others run group after group."""

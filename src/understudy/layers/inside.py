@@ -82,18 +82,19 @@ class InsideConv(TappedConv):
             return x
         return x + self.bias.to(x.dtype).reshape(-1, *(1 for _ in self.geometry.kernel))
 
-    def steps(self, state: State) -> Steps | None:
+    def steps(self, state: State, positions: int) -> Steps | None:
         """One convolution after the other, where all stages are plain."""
         if len(state) == 1:
             is_zeros = self.geometry.padding_mode == "zeros"
-            return (self.geometry.step(self._kernel(state[0]), self.bias),) if is_zeros else None
+            return (self.geometry.step(self._kernel(state[0]), self.bias, positions),) if is_zeros else None
         pointwise = Geometry.pointwise(self.geometry.dims)
         kernels = [_pointwise_kernel(stage, pointwise) for stage in state if is_plain(stage)]
         if len(kernels) < len(state):
             return None
         first, *middle, last = kernels
-        after = (pointwise.step(kernel, None) for kernel in middle)
-        return pointwise.step(first, None), self.depthwise, *after, pointwise.step(last, self.bias)
+        coming = pointwise.step(first, None, self._pixels(positions))
+        going = (pointwise.step(kernel, None, positions) for kernel in middle)
+        return coming, self.depthwise, *going, pointwise.step(last, self.bias, positions)
 
     def _kernel(self, formed: Stage) -> Tensor:
         assert isinstance(formed, Product)
@@ -118,9 +119,12 @@ class InsideConv(TappedConv):
 
     def pace(self, positions: int) -> float:
         """The factors, and the taps between them."""
-        pixels = positions * math.prod(self.stride)
         shape = self.in_channels, self.out_channels
-        return inside_pace(self.waist, shape, self.geometry.area, pixels, positions)
+        return inside_pace(self.waist, shape, self.geometry.area, self._pixels(positions), positions)
+
+    def _pixels(self, positions: int) -> int:
+        """Of the input, about, for so many of the output."""
+        return positions * math.prod(self.stride)
 
     def ideal_mult_adds(self, positions: int, pixels: int) -> int:
         """The way in at every input pixel, the taps and the way out at every output pixel."""

@@ -120,14 +120,18 @@ class Layer(nn.Module, abc.ABC):
             self.transform, positions, self.area, inference=True, kept=kept, rows=self.has_rows
         )
 
-    def steps(self, state: State) -> Steps | None:  # noqa: ARG002
-        """A prepared call as plain functions of its input in turn, where it is that; they may be kept."""
+    def steps(self, state: State, positions: int) -> Steps | None:  # noqa: ARG002
+        """A prepared call on so many vectors as plain functions in turn, where it is that; they may be kept.
+
+        What one of them gives is held by no other: a large image makes room for the one after the next.
+        """
         return None
 
     def _all_steps(self, x: Tensor) -> Steps:
         """What a call on inputs like `x` does once it is prepared."""
-        state = self.prepare(self.positions(x))
-        return self.steps(state) or (partial(self.run, state),)
+        positions = self.positions(x)
+        state = self.prepare(positions)
+        return self.steps(state, positions) or (partial(self.run, state),)
 
     def _prepare_and_run(self, x: Tensor) -> Tensor:
         return self.run(self.prepare(self.positions(x)), x)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from understudy.transforms import Transform
-from understudy.transforms.products import rows_times
+from understudy.transforms.products import MANY, rows_times
 from understudy.transforms.stages import Product, State
 
 from .dense import Shell
@@ -56,13 +57,18 @@ class Linear(Layer):
         out = self.execution.apply(self.transform, state, x, rows=True)
         return out if self.bias is None else out + self.bias.to(out.dtype)  # as autocast gives it
 
-    def steps(self, state: State) -> Steps | None:
+    def steps(self, state: State, positions: int) -> Steps | None:
         """One product after the other, the bias with the last, where all stages are plain."""
         weights = [stage.weight for stage in state if isinstance(stage, Product) and stage.plain]
         if len(weights) < len(state) or self.execution.layout == "columns":
             return None
         biases = [*(None for _ in weights[1:]), self.bias]
-        return tuple(partial(rows_times, matrix=w, bias=b) for w, b in zip(weights, biases, strict=True))
+        return tuple(
+            partial(F.linear, weight=weight, bias=bias)
+            if positions * weight.numel() < MANY
+            else partial(rows_times, matrix=weight, bias=bias)
+            for weight, bias in zip(weights, biases, strict=True)
+        )
 
     def merged(self) -> nn.Module:
         """The same map as nn.Linear, or as the look-alike that was there."""

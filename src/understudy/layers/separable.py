@@ -72,9 +72,9 @@ class SeparableConv(TappedConv):
         """The taps, then the pointwise map."""
         return self.pointwise.run(state, self.depthwise(x))
 
-    def steps(self, state: State) -> Steps | None:
+    def steps(self, state: State, positions: int) -> Steps | None:
         """The taps, then those of the pointwise map."""
-        pointwise = self.pointwise.steps(state)
+        pointwise = self.pointwise.steps(state, positions)
         return None if pointwise is None else (self.depthwise, *pointwise)
 
     def merged(self) -> DenseConv:

@@ -43,4 +43,4 @@ class TappedConv(Layer):
         (kernel,) = self._kept.made(self, _WHOLE, lambda: (Product(self.matrix()),))
         assert isinstance(kernel, Product)
         shape = self.out_channels, self.in_channels, *geometry.kernel
-        return (geometry.step(kernel.weight.reshape(shape), self.bias),)
+        return (geometry.step(kernel.weight.reshape(shape), self.bias, positions),)

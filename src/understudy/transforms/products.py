@@ -13,7 +13,7 @@ from understudy._util.processor import products_lag
 
 # One thread convolves fewer images as products of matrices; images of fewer rows cost more than they gain.
 _IMAGES, _ROWS, _MOST = 16, 4, 4096
-_MANY = 4_000_000  # mult-adds, from which a convolution is worth its beginning where products lag
+MANY = 4_000_000  # mult-adds, from which a convolution is worth its beginning where products lag
 
 
 def rows_times(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -31,7 +31,7 @@ def is_sooner_convolved(x: Tensor, matrix: Tensor) -> bool:
         and x.is_cpu
         and x.layout == torch.strided
         and x.dtype == torch.float32
-        and x.shape[:-1].numel() * matrix.numel() >= _MANY
+        and x.shape[:-1].numel() * matrix.numel() >= MANY
         and _image_count(x.shape[:-1].numel()) > 1
         and not torch.is_autocast_enabled("cpu")
     )

@@ -144,6 +144,13 @@ def check_every_order_is_the_matrix(case: Case) -> None:
         assert_near(transform.apply_columns(state, x.mT.contiguous()), expected.mT)
 
 
+def check_matrices_formed_at_once_are_those_formed_one_by_one(case: Case) -> None:
+    alike = [case.double(seed=seed) for seed in (1, 2, 3)]
+    together = case.transform.matrices(alike)
+    if together is not None:
+        assert_near(together, torch.stack([each.matrix() for each in alike]))
+
+
 def check_an_order_says_whether_a_convolution_can_run_its_kernel(case: Case) -> None:
     transform = case.double()
     for order in transform.legal_orders:

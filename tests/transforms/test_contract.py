@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import contract
@@ -32,6 +32,7 @@ Check = Callable[[Case], None]
 # Where the knob decides what runs: first, middle and last knob of every shape.
 OF_A_KNOB: tuple[Check, ...] = (
     contract.check_every_order_is_the_matrix,
+    contract.check_matrices_formed_at_once_are_those_formed_one_by_one,
     contract.check_an_order_says_whether_a_convolution_can_run_its_kernel,
     contract.check_gradients_of_all_orders_agree,
     contract.check_every_parameter_entry_receives_gradient,
@@ -184,6 +185,12 @@ def test_every_check_of_the_contract_is_run_and_is_shown_to_catch_something() ->
 class AppliesAnotherMatrix(LowRank):
     def stages(self, order: str) -> State:
         return *super().stages(order), Product(2 * torch.eye(self.out_features, dtype=self.v.dtype))
+
+
+class FormsTheFirstForAll(LowRank):
+    @classmethod
+    def matrices(cls, alike: Sequence[Transform]) -> Tensor:
+        return torch.stack([alike[0].matrix() for _ in alike])
 
 
 class FormsAMatrixOfTheWrongShape(LowRank):
@@ -567,6 +574,11 @@ BROKEN: tuple[tuple[type[Transform], Check, type[Exception]], ...] = (
     ),
     (AppliesAnotherMatrix, contract.check_every_order_is_the_matrix, AssertionError),
     (FormsAMatrixOfTheWrongShape, contract.check_every_order_is_the_matrix, AssertionError),
+    (
+        FormsTheFirstForAll,
+        contract.check_matrices_formed_at_once_are_those_formed_one_by_one,
+        AssertionError,
+    ),
     (AppliesAnotherMatrixToColumns, contract.check_every_order_is_the_matrix, AssertionError),
     (
         PromisesAKernelThatItCannotRun,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from understudy.transforms.hashed import Hashed
+from understudy.transforms.mixing import shuffled
 
 small = st.integers(1, 30)
 fractions = st.floats(0, 1)
@@ -32,6 +33,14 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 # ---- balanced ------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 900), st.lists(seeds, min_size=1, max_size=4))
+@settings(deadline=None, max_examples=40)
+def test_every_seed_shuffles_as_by_itself_and_loses_no_number(size: int, chosen: list[int]) -> None:
+    together = shuffled(size, chosen)
+    assert torch.equal(together.sort(1).values, torch.arange(size).expand(len(chosen), size))
+    assert torch.equal(together, torch.cat([shuffled(size, [seed]) for seed in chosen]))
 
 
 @given(small, small, fractions, seeds)

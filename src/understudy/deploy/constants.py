@@ -45,10 +45,11 @@ class _Value:
 def hold_constants_(network: Any) -> None:
     """Hold what takes fewer bytes so than the nodes that compute it, and small constants that are equal once.
 
-    The arithmetic on known shapes vanishes, and small matrices stand as they are; the large ones that a few
-    nodes compute from fewer parameters stay computed.
+    The arithmetic on known shapes vanishes, norms are a product and a sum, and small matrices stand as they
+    are; the large ones that a few nodes compute from fewer parameters stay computed.
     """
     _hold_shapes_(network)
+    _fold_norms_(network)
     _hold_what_is_smaller_(network)
     _hold_once_(network)
 
@@ -59,6 +60,26 @@ def _hold_shapes_(network: Any) -> None:
         if node.get_type_name() == "ShapeOf" and node.input_value(0).get_partial_shape().is_static:
             shape = np.array(node.input_value(0).get_shape(), dtype=node.get_element_type().to_dtype())
             node.output(0).replace(openvino.opset13.constant(shape).output(0))
+
+
+def _fold_norms_(network: Any) -> None:
+    """Batch norms in inference as x · scale + shift: two constants in the place of four."""
+    openvino = imported("openvino")
+    for node in network.get_ordered_ops():
+        if node.get_type_name() != "BatchNormInference":
+            continue
+        x, *held = (port.get_source_output() for port in node.inputs())
+        if any(port.get_node().get_type_name() != "Constant" for port in held):
+            continue
+        exact = [port.get_node().get_data().astype(np.float64) for port in held]
+        gamma, beta, mean, variance = exact
+        scale = gamma / np.sqrt(variance + node.get_attributes()["epsilon"])
+        shape = (1, -1, *(1 for _ in range(len(x.get_partial_shape()) - 2)))
+        kind = held[0].get_element_type().to_dtype()
+        scale, shift = (each.astype(kind).reshape(shape) for each in (scale, beta - mean * scale))
+        scaled = openvino.opset13.multiply(x, openvino.opset13.constant(scale))
+        made = openvino.opset13.add(scaled, openvino.opset13.constant(shift))
+        node.output(0).replace(made.output(0))
 
 
 def _hold_what_is_smaller_(network: Any) -> None:

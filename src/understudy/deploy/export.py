@@ -162,7 +162,9 @@ def export(
     beside = None if original is None else _beside(original, given)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / f"{path.stem}{SUFFIXES[kind]}"
-        graph = capture(network, given, half=dtype == "float16", fixed=calibrating is not None)
+        # Quantisers know weights that layers hold, and PyTorch computes all others in every call.
+        fixed = calibrating is not None or kind == "torch-export"
+        graph = capture(network, given, half=dtype == "float16", fixed=fixed)
         write(graph, made, kind, type(network).__name__)
         runner = _checked(opened(made, kind), kind, network)
         error = max(output_error(runner(batch), each) for batch, each in zip(batches, wanted, strict=True))

@@ -21,6 +21,8 @@ from understudy.students.lower import lowered_for
 from understudy.students.wrappers import unwrapped
 from understudy.transforms import Transform
 
+from .together import compute_together_
+
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # and what else terminals are told
 _METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "custom", "torch_fn")
 
@@ -168,6 +170,8 @@ def capture(
     for module in network.modules():
         if isinstance(module, Transform):
             module.leave_to_the_graph_()
+    if not fixed:  # what is quantised shall be a weight that a layer holds, or follow from its own
+        compute_together_(network)
     args, kwargs = as_call(rebatched(example, 2))
     batch = torch.export.Dim("batch")
     shapes = tree_map_only(Tensor, lambda tensor: {0: batch} if tensor.dim() else None, (args, kwargs))

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from understudy.transforms import Transform
+from understudy.transforms.at_once import precise_matrix
 from understudy.transforms.orders import FORMED
 from understudy.transforms.stages import Permute, Product, State, by_blocks
 
@@ -179,12 +180,15 @@ class Computed(nn.Module):
         self.transforms = nn.ModuleList(copy.deepcopy(list(transforms)))  # one of every group
         self.geometry = geometry
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
+        self.given: Tensor | None = None  # the weight of this call, computed beside those of other layers
         self._kept = Kept()
 
     @property
     def weight(self) -> Tensor:
         """The matrix (out, in), or the kernel (out, in / groups, …)."""
-        matrices = [each.matrix() for each in self.transforms if isinstance(each, Transform)]
+        if self.given is not None:
+            return self.given
+        matrices = [precise_matrix(each) for each in self.transforms if isinstance(each, Transform)]
         matrix = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
         return matrix if self.geometry is None else matrix.reshape(len(matrix), -1, *self.geometry.kernel)
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .acdc_fit import WORK, fit, fit_in, passes_in, rows_before_scale
+from .at_once import matrices_at_once
 from .base import Shapes, Transform
 from .cosine import CosineTransform, cosine_matrix, real_fft_mult_adds, riffle, unriffle
 from .metric import Metric
@@ -117,6 +118,11 @@ class Acdc(Transform):
             matrix = product if matrix is None else matrix @ product
         assert matrix is not None
         return matrix[: self.out_features, : self.in_features]
+
+    @classmethod
+    def matrices(cls, alike: Sequence[Transform]) -> Tensor:
+        """All at once."""
+        return matrices_at_once(alike)
 
     def entry_std(self, std: float) -> float:
         """Signs alone make W orthogonal, with mean square 1/N; all 2L diagonals share the scale."""

@@ -235,6 +235,14 @@ class Transform(nn.Module, abc.ABC):
             images.append(self.apply_rows(stages, units))
         return (images[0] if len(images) == 1 else torch.cat(images)).T
 
+    @classmethod
+    def matrices(cls, alike: Sequence[Transform]) -> Tensor | None:  # noqa: ARG003
+        """W of several of one shape and knob, `(n, out, in)`, in about as many operations as one of them.
+
+        Here None: there is no way that is worth more than forming one after the other.
+        """
+        return None
+
     @abc.abstractmethod
     def entry_std(self, std: float) -> float:
         """Standard deviation of each parameter entry that gives the formed matrix entries of `std`."""

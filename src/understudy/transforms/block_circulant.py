@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .at_once import matrices_at_once
 from .base import Shapes, Transform
 from .cosine import real_fft_mult_adds
 from .cycles import circulant, circulant_sums
@@ -105,6 +106,11 @@ class BlockCirculant(Transform):
         p, q, b = self.c.shape
         whole = circulant(self.c).transpose(1, 2).reshape(p * b, q * b)
         return whole[: self.out_features, : self.in_features]
+
+    @classmethod
+    def matrices(cls, alike: Sequence[Transform]) -> Tensor:
+        """All at once."""
+        return matrices_at_once(alike)
 
     def entry_std(self, std: float) -> float:
         """Every entry of W is a parameter."""

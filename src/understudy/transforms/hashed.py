@@ -108,7 +108,7 @@ class Hashed(Transform):
             if self.indexing == "independent":
                 index.copy_(scattered(entries, self.knob, self.seed, device))
             else:
-                places = shuffled(entries, self.seed, device)
+                places = shuffled(entries, [self.seed], device)[0]
                 order[places] = torch.arange(entries, dtype=torch.int32, device=device)
                 index.copy_(places % self.knob)
         self.register_buffer("index", index, persistent=False)
@@ -119,7 +119,7 @@ class Hashed(Transform):
         entries, device = self.in_features * self.out_features, self.weight.device
         if self.indexing == "independent":
             return scattered(entries, self.knob, self.seed, device)
-        return shuffled(entries, self.seed, device) % self.knob
+        return shuffled(entries, [self.seed], device)[0] % self.knob
 
     def reset_parameters(self, std: float | None = None, generator: torch.Generator | None = None) -> None:
         """Draw the weights, and the index anew: after `to_empty` both are needed."""
@@ -139,6 +139,20 @@ class Hashed(Transform):
         else:
             entries = _BalancedGather.apply(self.weight, self.index, self.order)  # type: ignore[no-untyped-call]
         return entries.reshape(self.out_features, self.in_features)
+
+    @classmethod
+    def matrices(cls, alike: Sequence[Transform]) -> Tensor | None:
+        """Gather from all weights at once."""
+        hashed = [each for each in alike if isinstance(each, Hashed)]
+        first = hashed[0]
+        if first.indexing == "independent":
+            return None
+        shape = (len(hashed), first.out_features, first.in_features)
+        device = first.weight.device
+        places = shuffled(first.in_features * first.out_features, [each.seed for each in hashed], device)
+        before = first.knob * torch.arange(len(hashed), device=device)[:, None]
+        index = (places % first.knob + before).flatten()
+        return torch.cat([each.weight for each in hashed]).index_select(0, index).reshape(shape)
 
     def entry_std(self, std: float) -> float:
         """Every entry of W is a weight."""

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .at_once import matrices_at_once
 from .base import Shapes, Transform
 from .cosine import real_fft_mult_adds
 from .cycles import undisplaced
@@ -78,6 +79,11 @@ class ToeplitzLike(Transform):
         dtype = torch.promote_types(self.g.dtype, torch.float32)
         left, right = self.g.to(dtype).T, self.h.to(dtype).flip(-1)
         return undisplaced(left, right, self.out_features, self.in_features).to(self.g.dtype)
+
+    @classmethod
+    def matrices(cls, alike: Sequence[Transform]) -> Tensor:
+        """All at once."""
+        return matrices_at_once(alike)
 
     def entry_std(self, std: float) -> float:
         """An entry of W is a sum of r·N products of two entries."""

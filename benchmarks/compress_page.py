@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from measure import RESULTS
+from understudy._util.quantities import format_count
 from understudy.report.figures.canvas import drawing, marked, new_figure, save
 from understudy.report.figures.style import COLOURS, MARKERS, Style
 
 PAGE = Path(__file__).parent.parent / "docs" / "compress.md"
 FIGURES = PAGE.parent / "figures"
 HEAD = (
-    "| network | method | kept | before | fitted to the weights | compressed | recovered |\n"
-    "|---|---|---|---|---|---|---|\n"
+    "| network | method | kept | mult-adds | before | fitted to the weights | compressed | recovered |\n"
+    "|---|---|---|--:|--:|--:|--:|--:|\n"
 )
 NETWORKS = {
     "resnet20": "ResNet-20, CIFAR-10: accuracy, %",
@@ -47,7 +48,8 @@ def rows(cells: Cells) -> list[str]:
         numbers = ["" if number is None else f"{number:.{digits}f}" for number in told]
         of = "mult-adds" if cell["metric"] == "mult_adds" else "parameters"
         kept = f"{100 * cell['share']:.0f} % of the {of}"
-        lines.append(f"| {cell['network']} | `{cell['method']}` | {kept} | {' | '.join(numbers)} |")
+        work = "" if cell.get("mult_adds") is None else format_count(cell["mult_adds"])
+        lines.append(f"| {cell['network']} | `{cell['method']}` | {kept} | {work} | {' | '.join(numbers)} |")
     return lines
 
 

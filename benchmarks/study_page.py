@@ -8,42 +8,55 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from marks import between_marks
 from study_dense import beside_dense
-from study_runs import Study, kind_of
+from study_runs import BUDGETS, MIDDLE, Study, kind_of
 from study_verdicts import findings
 from understudy._util.quantities import format_count
 from understudy.results import Result
 
 
 def progress(study: Study, cells: int) -> str:
-    """How many runs have ended, of which structures and seeds, and how long they took."""
+    """How many runs have ended, how long they took, and which they are."""
     done = [result for result in study.results if result.finished]
     hours = sum(point.seconds for result in done for point in result.curve) / 3600
     students = [result for result in done if result.role == "student"]
-    structures = _counted(len({kind_of(result) for result in students}), "structure")
-    seeds = _counted(len({result.seed for result in students}), "seed")
-    return (
-        f"{len(done)} of {cells} runs have ended, in {hours:.0f} hours of one core, pauses included: "
-        f"{len(students)} students of {structures}, with {seeds}, and "
-        f"{_counted(len(done) - len(students), 'dense network')}.\n"
+    seeds = len({result.seed for result in students})
+    said = [
+        f"{len(done)} of {cells} runs have ended, in {hours:.0f} hours of one core, pauses included, "
+        f"with {seeds} seed{'' if seeds == 1 else 's'}:",
+        "",
+    ]
+    parts = {
+        **{f"students of {budget}": _names(study, students, budget) for budget in BUDGETS},
+        "without attention transfer": _names(study, students, MIDDLE, attention=False),
+        "without CRS decay": _names(study, students, MIDDLE, crs=False),
+        "dense networks": sorted({f"`{result.network}`" for result in done if result.role == "baseline"}),
+    }
+    return "\n".join(
+        [*said, *(f"- {what}: {', '.join(names) or 'none'}" for what, names in parts.items()), ""]
     )
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _names(
+    study: Study, students: Sequence[Result], budget: str, *, attention: bool = True, crs: bool = True
+) -> list[str]:
+    kinds = dict.fromkeys(map(kind_of, students))
+    return [f"`{kind}`" for kind in kinds if study.errors(kind, budget, attention=attention, crs=crs)]
 
 
 def errors_table(study: Study) -> list[str]:
     """With a teacher, structures with scaled decay: a line for every one at every budget, best first."""
     lines = []
     for (kind, budget), runs in _taught(study).items():
-        in_pytorch = [run.speed.latency_ms for run in runs if run.speed is not None]
+        speeds = [run.speed for run in runs if run.speed is not None]
+        in_pytorch = [speed.latency_ms for speed in speeds]
         in_onnx = [study.shipped[run.name] for run in runs if run.name in study.shipped]
         texts = [
             f"`{kind}`",
+            _spread(study.errors(kind, budget)),
             f"{runs[0].params:,}",
             format_count(runs[0].mult_adds or 0),
             *(f"{statistics.median(times):.2f}" if times else "" for times in (in_pytorch, in_onnx)),
-            _spread(study.errors(kind, budget)),
+            f"{statistics.median(speed.images_per_second for speed in speeds):,.0f}" if speeds else "",
         ]
         lines.append((statistics.fmean(study.errors(kind, budget)), f"| {' | '.join(texts)} |"))
     return [line for _, line in sorted(lines)]

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from understudy.report.read.groups import ablations
 from understudy.results import Result
 
-MIDDLE, STRONG = "35k", "21k"
+WEAK, MIDDLE, STRONG = BUDGETS = "58k", "35k", "21k"
 PAPER = ("low_rank", "tensor_train", "tucker", "acdc", "hashed", "shuffle")
 NOTICED = 1.0  # points of error; less is called no difference
+SURE = 2.0  # of one seed; less is a hint
 Cost = Callable[[Result], float | None]
 
 
@@ -53,15 +54,12 @@ class Study:
             and (result.role == "baseline" or bool(result.crs) == crs)
         ]
 
-    def gains(self, factor: str) -> dict[str, float]:
-        """By how much a factor lowers each structure's error at the middle budget, seed against seed."""
+    def gains(self, factor: str, role: str = "student") -> dict[str, float]:
+        """By how much a factor lowers each network's error at the middle budget, seed against seed."""
         return {
-            row.structure: -row.difference.mean
+            kind_of(row.result): -row.difference.mean
             for row in ablations(self.results)
-            if row.factor == factor
-            and row.result.role == "student"
-            and _is_middle(row.result)
-            and row.difference
+            if row.factor == factor and row.result.role == role and _is_middle(row.result) and row.difference
         }
 
     @property

@@ -7,11 +7,18 @@ import itertools
 import statistics
 from typing import Literal
 
-from study_runs import MIDDLE, NOTICED, PAPER, STRONG, Study
+from study_runs import MIDDLE, NOTICED, PAPER, STRONG, SURE, Study
 from understudy._util.quantities import format_count
 from understudy.results import Result
 
-Verdict = Literal["confirmed", "not visible at this scale", "contradicted", "open"]
+Verdict = Literal[
+    "confirmed",
+    "confirmed, a hint",
+    "not visible at this scale",
+    "contradicted, a hint",
+    "contradicted",
+    "open",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +53,10 @@ def _attention_helps(study: Study) -> Finding:
     if not gains:
         return Finding(told, "open")
     mean = statistics.fmean(gains.values())
-    verdict: Verdict = "not visible at this scale"
-    if mean > 1:
-        verdict = "confirmed"
-    elif mean < -NOTICED:
-        verdict = "contradicted"
     numbers = f"error {_more(-mean)} with it on average: {_listed(gains)}; {_of_the_six(gains)}"
-    return Finding(told, verdict, numbers)
+    if dense := study.gains("attention transfer", "baseline"):
+        numbers += f"; of dense networks {_listed(dense)}"
+    return Finding(told, _judged(mean), numbers)
 
 
 def _crs_rescues_shuffle(study: Study) -> Finding:
@@ -121,7 +125,7 @@ def _shuffle_is_on_the_front(study: Study) -> Finding:
     ahead = [error - other for less, other in points.values() if less <= cost and other <= error]
     if not ahead:
         return Finding(told, "confirmed", numbers)
-    return Finding(told, "contradicted" if max(ahead) >= NOTICED else "not visible at this scale", numbers)
+    return Finding(told, _judged(-max(ahead)), numbers)
 
 
 def _acdc_is_unstable(study: Study) -> Finding:
@@ -149,6 +153,8 @@ def _largest_rise(result: Result) -> float:
 def _judged(gain: float) -> Verdict:
     if abs(gain) < NOTICED:
         return "not visible at this scale"
+    if abs(gain) < SURE:
+        return "confirmed, a hint" if gain > 0 else "contradicted, a hint"
     return "confirmed" if gain > 0 else "contradicted"
 
 

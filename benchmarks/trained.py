@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from compress import ALONE, SLOW, Cell, arguments, measure
+from marks import between_marks
 from measure import RESULTS
 from study_page import put
 from understudy.experiments import every_transform
@@ -23,6 +24,7 @@ from understudy.experiments import every_transform
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"
 NETWORKS = ("wrn_16_2", "resnet56", "efficientnet_lite0")
 METRICS = ("params", "mult_adds")
+PEER = "torch_pruning"
 SHARES = (0.5, 0.3, 0.15)
 UPDATES = {"wrn_16_2": 40, "resnet56": 40, "efficientnet_lite0": 64}  # two epochs of the last
 LEFT = "are left at"
@@ -37,11 +39,11 @@ LEAN = ("low_rank", "shuffle", "btt", "tucker")  # those that save mult-adds, be
 
 def cells() -> list[Cell]:
     """A network after the other; the slow families last."""
-    methods = ["torch_pruning", *(name for name in every_transform() if name not in SLOW)]
+    methods = [PEER, *(name for name in every_transform() if name not in SLOW)]
     found = [
         Cell(network, method, share, metric, updates=UPDATES[network])
         for network in NETWORKS
-        for metric, asked in zip(METRICS, (methods, ["torch_pruning", *LEAN]), strict=True)
+        for metric, asked in zip(METRICS, (methods, [PEER, *LEAN]), strict=True)
         for share in SHARES
         for method in asked
     ]
@@ -73,7 +75,7 @@ def lines(done: Sequence[dict[str, Any]]) -> list[str]:
         row = table.setdefault((cell["network"], cell["metric"], cell["method"]), {})
         row[cell["share"]] = _shown(cell)
     return [
-        f"| {network} | {metric.replace('_', '-').replace('params', 'parameters')} | `{method}` | "
+        f"| {network} | {_metric(metric)} | `{method}` | "
         + " | ".join(row.get(share, "") for share in SHARES)
         + " |"
         for (network, metric, method), row in sorted(table.items(), key=_network_and_metric)
@@ -93,9 +95,38 @@ def _network_and_metric(row: tuple[tuple[str, str, str], object]) -> tuple[int, 
     return NETWORKS.index(network), METRICS.index(metric)
 
 
+def beside_pruning(done: Sequence[dict[str, Any]]) -> str:
+    """In how many cells a structure has more left after recovery than pruning has; where it has not."""
+    kept = {
+        (cell["network"], cell["metric"], cell["share"], cell["method"]): cell["recovered"]["top1"]
+        for cell in done
+        if "recovered" in cell
+    }
+    pairs = {
+        key: (score, rival)
+        for key, score in kept.items()
+        if key[-1] != PEER and (rival := kept.get((*key[:-1], PEER))) is not None
+    }
+    behind: dict[tuple[str, str, str], list[str]] = {}
+    for (network, metric, share, method), (score, rival) in pairs.items():
+        if score <= rival:
+            behind.setdefault((method, network, _metric(metric)), []).append(f"{100 * share:.0f}")
+    places = (
+        f"`{method}` on {network} by {metric} at {', '.join(shares)} %"
+        for (method, network, metric), shares in sorted(behind.items())
+    )
+    ahead = len(pairs) - sum(map(len, behind.values()))
+    told = f"After recovery {ahead} of {len(pairs)} students have more left than pruning at the same share"
+    return f"{told}; not {'; not '.join(places)}.\n" if behind else f"{told}.\n"
+
+
+def _metric(name: str) -> str:
+    return name.replace("_", "-").replace("params", "parameters")
+
+
 def filled(page: str, done: Sequence[dict[str, Any]]) -> str:
-    """The page with its table as the result says."""
-    return put(page, "trained", lines(done))
+    """The page with its table, and the sentence above it, as the result says."""
+    return between_marks(put(page, "trained", lines(done)), "pruning", beside_pruning(done))
 
 
 def committed() -> list[dict[str, Any]]:

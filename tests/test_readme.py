@@ -10,6 +10,7 @@ import compress_page
 import curve
 import demo
 import eight_bits
+import file_sizes
 import performance
 import readme_page
 from command import Run
@@ -75,6 +76,12 @@ def test_the_curves_are_those_of_the_committed_result() -> None:
 
 def test_the_table_of_eight_bits_is_that_of_the_committed_result() -> None:
     assert eight_bits.filled(docs("deployment"), eight_bits.committed()) == docs("deployment")
+
+
+def test_the_table_of_file_sizes_is_that_of_the_committed_result_and_onnx_keeps_its_promise() -> None:
+    files = file_sizes.committed()
+    assert file_sizes.filled(docs("deployment"), files) == docs("deployment")
+    assert max(one["onnx"] / file_sizes.bound(one["params"]) for one in files) <= 1
 
 
 def test_the_tables_of_performance_are_those_of_the_committed_result() -> None:

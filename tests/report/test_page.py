@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -224,6 +225,16 @@ def test_the_theme_can_be_changed(visit: Visit) -> None:
     assert button.get_attribute("aria-pressed") == "true"
     button.click()
     assert visit.page.evaluate(colour) == light
+
+
+def test_ticks_have_the_digits_that_they_need(visit: Visit) -> None:
+    source = (resources.files("understudy.report") / "page" / "draw.js").read_text(encoding="utf-8")
+
+    def shown(*ticks: float) -> object:
+        return visit.page.evaluate(f"ticks => {{ {source}\nreturn tickTexts(ticks, '%'); }}", list(ticks))
+
+    assert shown(98.9, 98.95, 99.0, 99.05) == ["98.9 %", "98.95 %", "99 %", "99.05 %"]
+    assert shown(0, 0.1 + 0.2, 0.6) == ["0 %", "0.3 %", "0.6 %"]
 
 
 def test_labels_in_the_chart_do_not_overlap(visit: Visit) -> None:

@@ -90,12 +90,12 @@ def _tiles(result: Compressed) -> str:
             f"{format_count(best.costs.mult_adds)} of {format_count(whole.mult_adds)}",
         ),
         (
-            "On disk",
+            "Its weights on disk",
             format_share(best.costs.bytes, whole.bytes),
             f"{format_bytes(best.costs.bytes)} of {format_bytes(whole.bytes)}",
         ),
         (
-            "Latency",
+            "Latency in PyTorch",
             f"{best.latency.student:.2f}\N{NO-BREAK SPACE}ms",
             f"the original in turns with it {best.latency.original:.2f} ms",
         ),

@@ -46,15 +46,24 @@ function marker(name, size) {
   return `M${-size} 0a${size} ${size} 0 1 0 ${2 * size} 0a${size} ${size} 0 1 0 ${-2 * size} 0Z`;
 }
 
-function formatNumber(value, unit) {
+function formatNumber(value, unit, digits = 3) {
   const steps = unit === "B" ? [[1e9, " GB"], [1e6, " MB"], [1e3, " kB"]] : [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
   if (unit === "B" || unit === "count") {
     for (const [size, name] of steps) {
-      if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(3))}${name}`;
+      if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(digits))}${name}`;
     }
-    return `${Number(value.toPrecision(3))}${unit === "B" ? " B" : ""}`;
+    return `${Number(value.toPrecision(digits))}${unit === "B" ? " B" : ""}`;
   }
-  return `${Number(value.toPrecision(3))}${unit ? ` ${unit}` : ""}`;
+  return `${Number(value.toPrecision(digits))}${unit ? ` ${unit}` : ""}`;
+}
+
+// Numbers beside each other, with as many digits as it takes to move none of them.
+function tickTexts(ticks, unit) {
+  const shown = (digits) => ticks.map((tick) => formatNumber(tick, unit, digits));
+  const exact = shown(12);
+  let digits = 3;
+  while (digits < 12 && !shown(digits).every((text, place) => text === exact[place])) digits += 1;
+  return shown(digits);
 }
 
 // A scale maps values to pixels and knows its ticks; `most` bounds how many there are.
@@ -94,16 +103,15 @@ function extent(values) {
 // The frame of a chart: grid lines, tick labels and titles.
 function frame(svg, box, x, y, units, titles) {
   const { left, top, right, bottom } = box;
-  for (const tick of y.ticks) {
+  const [textsX, textsY] = [tickTexts(x.ticks, units.x), tickTexts(y.ticks, units.y)];
+  y.ticks.forEach((tick, place) => {
     svg.append(shape("path", { class: "grid", d: `M${left} ${y.at(tick).toFixed(1)}H${right}` }));
-    const text = shape("text", { x: left - 8, y: y.at(tick) + 4, "text-anchor": "end" }, formatNumber(tick, units.y));
-    svg.append(text);
-  }
-  for (const tick of x.ticks) {
+    svg.append(shape("text", { x: left - 8, y: y.at(tick) + 4, "text-anchor": "end" }, textsY[place]));
+  });
+  x.ticks.forEach((tick, place) => {
     svg.append(shape("path", { class: "grid", d: `M${x.at(tick).toFixed(1)} ${bottom}v5` }));
-    const text = shape("text", { x: x.at(tick), y: bottom + 19, "text-anchor": "middle" }, formatNumber(tick, units.x));
-    svg.append(text);
-  }
+    svg.append(shape("text", { x: x.at(tick), y: bottom + 19, "text-anchor": "middle" }, textsX[place]));
+  });
   svg.append(shape("text", { class: "axis-title", x: right, y: bottom + 38, "text-anchor": "end" }, titles.x));
   svg.append(shape("text", { class: "axis-title", x: 0, y: 12 }, titles.y));
 }

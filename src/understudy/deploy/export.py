@@ -118,7 +118,8 @@ def export(
     The format follows from the suffix, `.onnx`, `.xml` (OpenVINO, with a `.bin` beside it) or `.pt2`
     (torch.export), or is named: a name without a suffix gets the one of its format, and `path` of the result
     says what was written. The file holds the parameters of the stand-ins and computes what follows from
-    them in its graph; one of ONNX takes at most 4.4 bytes a parameter and 64 kB. Its outputs are compared
+    them in its graph; one of ONNX takes at most 4.4 bytes a parameter and 64 kB, and one of torch.export
+    holds instead what PyTorch would compute in every call, up to four times as much. Its outputs are compared
     with PyTorch's for two batches; more than 1e-4 of the largest output apart (float16: 2e-2), or NaN, which
     nothing can be compared with, is an ExportError, and no file is left. A network in another precision
     becomes one in single precision first.

@@ -42,8 +42,8 @@ def _kind(layer: Computed) -> Hashable:
     """What layers have in common whose weights differ in numbers alone."""
     first, *_ = transforms = _transforms(layer)
     kernel = None if layer.geometry is None else layer.geometry.kernel
-    options = tuple(first.spec_options().items())
-    return type(first), first.in_features, first.out_features, first.knob, options, len(transforms), kernel
+    shape = first.in_features, first.out_features, first.knob, next(first.parameters()).dtype
+    return type(first), shape, tuple(first.spec_options().items()), len(transforms), kernel
 
 
 def _transforms(layer: Computed) -> list[Transform]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import answers
 import compress_page
 import curve
 import demo
@@ -82,6 +83,10 @@ def test_the_table_of_file_sizes_is_that_of_the_committed_result_and_onnx_keeps_
     files = file_sizes.committed()
     assert file_sizes.filled(docs("deployment"), files) == docs("deployment")
     assert max(one["onnx"] / file_sizes.bound(one["params"]) for one in files) <= 1
+
+
+def test_the_steps_with_answers_that_are_kept_are_those_of_the_committed_result() -> None:
+    assert answers.filled(docs("experiments"), answers.committed()) == docs("experiments")
 
 
 def test_the_tables_of_performance_are_those_of_the_committed_result() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from understudy.report.read.groups import ablations
 from understudy.results import Result
 
-WEAK, MIDDLE, STRONG = BUDGETS = "58k", "35k", "21k"
+BUDGETS = _, MIDDLE, STRONG = "58k", "35k", "21k"
 PAPER = ("low_rank", "tensor_train", "tucker", "acdc", "hashed", "shuffle")
 NOTICED = 1.0  # points of error; less is called no difference
 SURE = 2.0  # of one seed; less is a hint

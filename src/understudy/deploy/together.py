@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from understudy.layers.plain import Computed
-from understudy.transforms import Transform
 
 _SMALL = 1 << 16  # entries of a matrix; beside the parameters of larger ones no text matters
 
@@ -40,23 +39,19 @@ def compute_together_(network: nn.Module) -> None:
 
 def _kind(layer: Computed) -> Hashable:
     """What layers have in common whose weights differ in numbers alone."""
-    first, *_ = transforms = _transforms(layer)
+    first, *_ = transforms = layer.members
     kernel = None if layer.geometry is None else layer.geometry.kernel
     shape = first.in_features, first.out_features, first.knob, next(first.parameters()).dtype
     return type(first), shape, tuple(first.spec_options().items()), len(transforms), kernel
 
 
-def _transforms(layer: Computed) -> list[Transform]:
-    return [each for each in layer.transforms if isinstance(each, Transform)]
-
-
 def _is_small(layer: Computed) -> bool:
-    first, *_ = _transforms(layer)
+    first, *_ = layer.members
     return first.in_features * first.out_features <= _SMALL
 
 
 def _give_(layers: Sequence[Computed]) -> None:
-    alike = [each for layer in layers for each in _transforms(layer)]
+    alike = [each for layer in layers for each in layer.members]
     matrices = type(alike[0]).matrices(alike)
     if matrices is None:
         return

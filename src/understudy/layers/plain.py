@@ -184,11 +184,16 @@ class Computed(nn.Module):
         self._kept = Kept()
 
     @property
+    def members(self) -> list[Transform]:
+        """The transforms, one of every group."""
+        return [each for each in self.transforms if isinstance(each, Transform)]
+
+    @property
     def weight(self) -> Tensor:
         """The matrix (out, in), or the kernel (out, in / groups, …)."""
         if self.given is not None:
             return self.given
-        matrices = [precise_matrix(each) for each in self.transforms if isinstance(each, Transform)]
+        matrices = [precise_matrix(each) for each in self.members]
         matrix = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
         return matrix if self.geometry is None else matrix.reshape(len(matrix), -1, *self.geometry.kernel)
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from understudy.counting.trace import trace
-from understudy.layers import Conv, Execution, GroupedConv, Layer, Linear, SeparableConv, geometry
+from understudy.layers import Conv, Execution, GroupedConv, Layer, Linear, SeparableConv, steps
 from understudy.layers.geometry import Geometry
 from understudy.transforms import Transform, get_transform
 from understudy.transforms.orders import Order
@@ -151,8 +151,9 @@ def test_a_pickled_layer_is_no_larger_for_having_run() -> None:
 def test_a_pointwise_step_is_the_same_as_a_convolution_and_as_a_product(
     monkeypatch: pytest.MonkeyPatch, small: int, layout: torch.memory_format, lag: bool
 ) -> None:
-    monkeypatch.setattr(geometry, "products_lag", lambda: lag)
-    monkeypatch.setattr(geometry, "_SMALL", small)
+    monkeypatch.setattr(steps, "products_lag", lambda: lag)
+    monkeypatch.setattr(steps, "_SMALL", small)
+    monkeypatch.setattr(steps, "can_pack", lambda *_: False)
     layer = Conv(get_transform("low_rank")(16, 24, 4), Geometry.pointwise(2), torch.ones(24)).eval()
     x = images().contiguous(memory_format=layout)
     products = 0

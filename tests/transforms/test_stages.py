@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.profiler import ProfilerActivity, profile
 
+from understudy.transforms import stages
 from understudy.transforms.stages import Blocks, Permute, Product, Stage, by_blocks, few_rows, is_plain
 
 
@@ -68,6 +71,18 @@ def test_many_vectors_change_places_in_a_call_of_their_own_in_inference() -> Non
     assert "aten::native_channel_shuffle" in calls(32, 4, 5)
     assert not calls(2, 4, 5)
     assert not calls(32, 1, 20), "there is nothing to move"
+
+
+@pytest.mark.parametrize(("sizes", "is_gathered"), [((5, 4), True), ((3, 7), True), ((4, 5), False)])
+def test_more_vectors_than_a_cache_holds_are_gathered_where_shuffling_is_slow(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int], is_gathered: bool
+) -> None:
+    monkeypatch.setattr(stages, "_CACHED", 0)
+    x, stage = normal(40, math.prod(sizes)), Permute(sizes, (1, 0))
+    with torch.inference_mode(), profile(activities=[ProfilerActivity.CPU]) as seen:
+        made = stage.rows(x)
+    assert torch.equal(made, stage.rows(x))
+    assert is_gathered == ("aten::gather" in {event.key for event in seen.key_averages()})
 
 
 def test_only_one_matrix_over_all_channels_is_plain() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from understudy.transforms import Transform
 from understudy.transforms.stages import Blocks, Product, State
 
-from .geometry import DenseConv, Geometry, is_channels_last, multiplies, pixelwise
-from .kept import Steps
+from .geometry import DenseConv, Geometry, is_channels_last
 from .layer import Layer, fill_
+from .steps import AtPixels, Convolve, Steps, applies_stages, at_pixels, at_rows
 
 
 class Conv(Layer):
@@ -83,20 +83,22 @@ class Conv(Layer):
         return geometry.convolve_slices(x, last.weight, self.bias, last.left)
 
     def steps(self, state: State, positions: int) -> Steps | None:
-        """One convolution after another, where all stages are plain; products at every pixel are one step."""
+        """One convolution after another, where all stages are plain; those at every pixel are one step."""
+        geometry, run = self.geometry, partial(self.run, state)
         weights = [product.weight for product in leading_products(state)]
-        if len(weights) < len(state) or self.geometry.padding_mode != "zeros":
+        if len(weights) < len(state):
+            if geometry != Geometry.pointwise(2) or self.execution.layout == "columns":
+                return None
+            rows = at_rows(state, self.bias, positions)
+            return (AtPixels(rows, self.out_channels, run, applies_stages(self.transform)),)
+        if geometry.padding_mode != "zeros":
             return None
-        geometry, pointwise = self.geometry, Geometry.pointwise(self.geometry.dims)
-        made: list[Callable[[Tensor], Tensor]] = []
-        while weights:
-            if geometry == Geometry.pointwise(2) and multiplies(weights, positions):
-                return *made, pixelwise(weights, self.bias)
-            weight, *weights = weights
-            kernel = weight.reshape(len(weight), -1, *geometry.kernel)
-            made.append(geometry.step(kernel, None if weights else self.bias, positions))
-            geometry = pointwise
-        return tuple(made)
+        if geometry == Geometry.pointwise(geometry.dims):
+            return at_pixels(weights, self.bias, positions, geometry.dims)
+        weight, *others = weights
+        kernel = weight.reshape(len(weight), -1, *geometry.kernel)
+        first = Convolve(geometry, kernel, None if others else self.bias, positions)
+        return first, *(at_pixels(others, self.bias, positions, geometry.dims) if others else ())
 
     def _run_stages(self, state: State, pixels: Tensor, x: Tensor) -> Tensor:
         """Run stages on (batch, channels, pixels…), in that memory's layout; the output has that of `x`."""

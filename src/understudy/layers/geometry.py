@@ -5,56 +5,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from understudy._util.processor import products_lag
-from understudy.transforms.products import MANY
-
 DenseConv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 # By the number of dimensions, less one.
 _CLASSES = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-# Mult-adds up to which a processor is quicker with a product of matrices than with a 1×1 convolution, where
-# channels lie side by side: the convolution lays its weight out anew at every call.
-_SMALL = 64_000_000
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
 def is_channels_last(x: Tensor) -> bool:
     """Whether the channels of images lie side by side in memory."""
     return x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1
-
-
-def multiplies(matrices: Sequence[Tensor], pixels: int) -> bool:
-    """Whether so many pixels are quicker as rows of products than in 1×1 convolutions."""
-    most = MANY if products_lag() else _SMALL
-    return pixels * max(matrix.numel() for matrix in matrices) <= most
-
-
-def pixelwise(matrices: Sequence[Tensor], bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """Matrices in turn at every pixel of images, the bias with the last; all but their input."""
-    pointwise = Geometry.pointwise(2)
-    biases = [*(None for _ in matrices[1:]), bias]
-    kernels = [matrix.reshape(*matrix.shape, 1, 1) for matrix in matrices]
-    convolutions = [pointwise._step(*pair) for pair in zip(kernels, biases, strict=True)]
-
-    def multiply(x: Tensor) -> Tensor:
-        if not is_channels_last(x) or not x.is_cpu:
-            for convolve in convolutions:
-                x = convolve(x)
-            return x
-        batch, channels, height, width = x.shape
-        rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
-        for matrix in matrices[:-1]:
-            rows = F.linear(rows, matrix)
-        rows = F.linear(rows, matrices[-1], bias)
-        return rows.view(batch, height, width, len(matrices[-1])).permute(0, 3, 1, 2)
-
-    return multiply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,23 +104,6 @@ class Geometry:
         """A grouped convolution whose groups have one kernel, given as a matrix rows × columns·taps."""
         kernel = matrix.reshape(len(matrix), -1, *self.kernel)
         return self.convolve(x, torch.cat([kernel] * groups) if groups > 1 else kernel, bias, groups)
-
-    def step(
-        self, weight: Tensor, bias: Tensor | None, pixels: int, groups: int = 1
-    ) -> Callable[[Tensor], Tensor]:
-        """A convolution of this geometry for so many pixels, but for its input; the padding is of zeros."""
-        if groups == 1 and self == self.pointwise(2) and multiplies([weight], pixels):
-            return pixelwise([weight.flatten(1)], bias)
-        return self._step(weight, bias, groups)
-
-    def _step(self, weight: Tensor, bias: Tensor | None, groups: int = 1) -> Callable[[Tensor], Tensor]:
-        run = _FUNCTIONS[self.dims - 1]
-        stride, padding, dilation = self.stride, self.padding, self.dilation
-
-        def convolve(x: Tensor) -> Tensor:
-            return run(x, weight, bias, stride, padding, dilation, groups)
-
-        return convolve
 
     def pixels(self, x: Tensor) -> Tensor:
         """The pixels a 1×1 kernel looks at, (batch, channels, …)."""

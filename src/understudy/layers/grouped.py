@@ -17,9 +17,9 @@ from .conv import Conv, merged_conv
 from .execution import Execution
 from .geometry import DenseConv, Geometry
 from .inside import InsideConv
-from .kept import Steps
 from .layer import Layer
 from .separable import SeparableConv
+from .steps import Convolve, Steps
 
 GroupConv = Conv | SeparableConv | InsideConv
 
@@ -100,7 +100,8 @@ class GroupedConv(Layer):
         if self.geometry.padding_mode != "zeros" or not all(is_plain(stage) for stage in state):
             return None
         return tuple(
-            turn.geometry.step(turn.kernel, turn.bias, positions, turn.groups) for turn in self.turns(state)
+            Convolve(turn.geometry, turn.kernel, turn.bias, positions, turn.groups)
+            for turn in self.turns(state)
         )
 
     def run(self, state: State, x: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ from understudy.transforms.two_factors import TwoFactors, Waist
 
 from .conv import merged_conv
 from .geometry import DenseConv, Geometry, is_channels_last
-from .kept import Steps
 from .pace import inside_pace
 from .separable import drawn_depthwise
+from .steps import Convolve, Steps, at_pixels
 from .taps import TappedConv
 
 
@@ -85,16 +85,15 @@ class InsideConv(TappedConv):
     def steps(self, state: State, positions: int) -> Steps | None:
         """One convolution after the other, where all stages are plain."""
         if len(state) == 1:
-            is_zeros = self.geometry.padding_mode == "zeros"
-            return (self.geometry.step(self._kernel(state[0]), self.bias, positions),) if is_zeros else None
-        pointwise = Geometry.pointwise(self.geometry.dims)
-        kernels = [_pointwise_kernel(stage, pointwise) for stage in state if is_plain(stage)]
-        if len(kernels) < len(state):
+            if self.geometry.padding_mode != "zeros":
+                return None
+            return (Convolve(self.geometry, self._kernel(state[0]), self.bias, positions),)
+        if not all(is_plain(stage) for stage in state):
             return None
-        first, *middle, last = kernels
-        coming = pointwise.step(first, None, self._pixels(positions))
-        going = (pointwise.step(kernel, None, positions) for kernel in middle)
-        return coming, self.depthwise, *going, pointwise.step(last, self.bias, positions)
+        first, *others = (stage.weight for stage in state if isinstance(stage, Product))
+        coming = at_pixels([first], None, self._pixels(positions), self.geometry.dims)
+        going = at_pixels(others, self.bias, positions, self.geometry.dims)
+        return *coming, self._taps(positions), *going
 
     def _kernel(self, formed: Stage) -> Tensor:
         assert isinstance(formed, Product)

@@ -7,7 +7,6 @@ copied or pickled, and what they were made from is looked at before every use.
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -17,13 +16,16 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from understudy._util.capturing import is_captured
+from understudy._util.packing import Packs
 from understudy.transforms import Transform
 from understudy.transforms.orders import FORMED, Order
 from understudy.transforms.stages import Product, State
 
-Steps = tuple[Callable[[Tensor], Tensor], ...]
+from .steps import Steps, Weighted
+
 _SHAPES = 32  # of inputs, whose steps are kept at a time
 _LOOKED_AT = 256  # bytes of a tensor, at every call: looking at sixteen takes as long
+_is_cast_anywhere = torch._C._is_any_autocast_enabled
 
 
 class _Mark(NamedTuple):
@@ -34,10 +36,9 @@ class _Mark(NamedTuple):
     """
 
     tensor: Tensor
+    find: Callable[[], int]  # where its memory is now
     address: int
     version: int
-    dtype: torch.dtype
-    shape: torch.Size
     window: ctypes.Array[ctypes.c_char] | None  # onto the first bytes of its memory
     first: bytes
 
@@ -48,7 +49,7 @@ class _Mark(NamedTuple):
         if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.nbytes:
             window = (ctypes.c_char * min(_LOOKED_AT, tensor.nbytes)).from_address(address)
         first = b"" if window is None else window.raw
-        return cls(tensor, address, tensor._version, tensor.dtype, tensor.shape, window, first)
+        return cls(tensor, tensor.data_ptr, address, tensor._version, window, first)
 
 
 class _Record:
@@ -59,47 +60,56 @@ class _Record:
     """
 
     def __init__(self, layer: nn.Module) -> None:
-        self.places = _places(layer)
-        self.held = _held_in(self.places)
-        tensors = [held for held in self.held if isinstance(held, Tensor)]
+        self.own = layer._parameters
+        self.places = [(place, place.copy()) for place in _places(layer)]
+        tensors = [held for _, items in self.places for held in items.values() if isinstance(held, Tensor)]
         self.keeps = bool(tensors) and all(map(_is_ordinary, tensors)) and "_is_replica" not in vars(layer)
-        self.marks = [_Mark.of(tensor) for tensor in tensors] if self.keeps else []
+        self.marks = [_Mark.of(tensor) for tensor in _read_ahead(layer)] if self.keeps else []
         self.memory = [mark.tensor.detach() for mark in self.marks]  # held: none other comes to lie there
         self.device = tensors[0].device.type if tensors else ""
         self.optimised = _OPTIMISED[0]
         self.states: dict[tuple[str, torch.dtype | None], State] = {}
         self.steps: dict[torch.Size, Steps] = {}
+        self.packs = Packs()
 
     def fits(self, layer: nn.Module) -> bool:
         """Whether it was made from what this layer holds, as it is now."""
-        if self.optimised != _OPTIMISED[0] or self.places[0] is not layer._parameters:
+        if self.optimised != _OPTIMISED[0] or self.own is not layer._parameters:
             return False
-        held = _held_in(self.places)
-        if len(held) != len(self.held) or not all(map(operator.is_, held, self.held)):
+        try:
+            for place, held in self.places:
+                if place != held:  # what is the same object is not compared
+                    return False
+        except RuntimeError:  # tensors of several values cannot be
             return False
-        for tensor, address, version, dtype, shape, window, first in self.marks:
+        for tensor, find, address, version, window, first in self.marks:
             if (
-                tensor.data_ptr() != address
+                find() != address
                 or tensor._version != version
                 or (window is not None and window.raw != first)
-                or tensor.shape != shape
-                or tensor.dtype != dtype
             ):
                 return False
         return True
 
 
 def _places(layer: nn.Module) -> list[dict[str, Any]]:
-    """Where a layer and its parts hold parameters, buffers and parts; its own parameters come first."""
+    """Where a layer and its parts hold parameters, of which there may come more, and buffers and parts."""
     return [
         place
         for module in layer.modules()
         for place in (module._parameters, module._buffers, module._modules)
+        if place or place is module._parameters
     ]
 
 
-def _held_in(places: list[dict[str, Any]]) -> list[Any]:
-    return [held for place in places for held in place.values()]
+def _read_ahead(layer: nn.Module) -> list[Tensor]:
+    """The parameters and buffers from which something is made: all but biases, which every call reads."""
+    return [
+        held
+        for module in layer.modules()
+        for name, held in (*module._parameters.items(), *module._buffers.items())
+        if held is not None and (name != "bias" or isinstance(module, Transform))
+    ]
 
 
 def _is_ordinary(tensor: Tensor) -> bool:
@@ -147,18 +157,19 @@ class Kept:
             found = record.states[name, dtype] = _in_order(make())
         return found
 
-    def steps(self, layer: nn.Module, shape: torch.Size, make: Callable[[], Steps]) -> Steps | None:
-        """What a call on an input of this shape does, function by function; None: nothing may be kept."""
-        record = self._now(layer)
-        if record is None or torch.is_autocast_enabled(record.device):
+    def steps(self, layer: nn.Module, x: Tensor, make: Callable[[Tensor], Steps]) -> Steps | None:
+        """What a call on inputs like `x` does, function by function; None: nothing may be kept."""
+        record = None if _is_cast_anywhere() else self._now(layer)
+        if record is None:
             return None
         try:
-            return record.steps[shape]
+            return record.steps[x.shape]
         except KeyError:
-            made = make()
-            if len(record.steps) < _SHAPES:
-                record.steps[shape] = made
-            return made
+            made = make(x)
+            if len(record.steps) == _SHAPES:
+                return made
+            packed = (step.packed(record.packs) if isinstance(step, Weighted) else step for step in made)
+            return record.steps.setdefault(x.shape, tuple(packed))
 
     def may_keep(self, layer: nn.Module) -> bool:
         """Whether anything of this layer is kept in a call now."""
@@ -189,10 +200,10 @@ class Ahead(Kept):
         with self._aside():
             return _in_order(make())
 
-    def steps(self, _layer: nn.Module, _shape: torch.Size, make: Callable[[], Steps]) -> Steps | None:
+    def steps(self, _layer: nn.Module, x: Tensor, make: Callable[[Tensor], Steps]) -> Steps | None:
         """What a call does, made aside."""
         with self._aside():
-            return make()
+            return make(x)
 
     def may_keep(self, _layer: nn.Module) -> bool:
         """Always."""

@@ -23,8 +23,9 @@ from understudy.transforms.stages import State
 
 from .execution import DEFAULT, Execution
 from .geometry import DenseConv
-from .kept import Kept, Steps
+from .kept import Kept
 from .plain import Lowered
+from .steps import Steps
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -137,18 +138,22 @@ class Layer(nn.Module, abc.ABC):
         return self.run(self.prepare(self.positions(x)), x)
 
     def _call(self, x: Tensor) -> Tensor:
-        """Both steps; computed again in the backward pass if there will be one and the layer shall."""
-        if self.training and torch.is_grad_enabled() and self._recomputes(x) and _may_recompute():
-            out: Tensor = checkpoint(self._prepare_and_run, x, use_reentrant=False, preserve_rng_state=False)
-            return out
+        """Both steps; in inference as they are kept."""
         if self.training or torch.is_grad_enabled():
-            return self._prepare_and_run(x)
-        steps = self._kept.steps(self, x.shape, partial(self._all_steps, x))
+            return self._call_in_training(x)
+        steps = self._kept.steps(self, x, self._all_steps)
         if steps is None:
             return self._prepare_and_run(x)
         for step in steps:
             x = step(x)
         return x
+
+    def _call_in_training(self, x: Tensor) -> Tensor:
+        """Computed again in the backward pass if there will be one and the layer shall."""
+        if self.training and torch.is_grad_enabled() and self._recomputes(x) and _may_recompute():
+            out: Tensor = checkpoint(self._prepare_and_run, x, use_reentrant=False, preserve_rng_state=False)
+            return out
+        return self._prepare_and_run(x)
 
     def _recomputes(self, x: Tensor) -> bool:
         wanted = self.execution.recompute

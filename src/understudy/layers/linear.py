@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from understudy.transforms import Transform
-from understudy.transforms.products import MANY, rows_times
 from understudy.transforms.stages import Product, State
 
 from .dense import Shell
-from .kept import Steps
 from .layer import Layer, fill_
+from .steps import AtRows, AtVectors, Steps, applies_stages, at_rows
 
 
 class Linear(Layer):
@@ -58,17 +56,15 @@ class Linear(Layer):
         return out if self.bias is None else out + self.bias.to(out.dtype)  # as autocast gives it
 
     def steps(self, state: State, positions: int) -> Steps | None:
-        """One product after the other, the bias with the last, where all stages are plain."""
-        weights = [stage.weight for stage in state if isinstance(stage, Product) and stage.plain]
-        if len(weights) < len(state) or self.execution.layout == "columns":
+        """One stage after the other, the bias with the last where that is plain."""
+        if self.execution.layout == "columns" or not applies_stages(self.transform):
             return None
+        weights = [stage.weight for stage in state if isinstance(stage, Product) and stage.plain]
+        if len(weights) < len(state):
+            rows = at_rows(state, self.bias, positions)
+            return (AtVectors(rows, self.out_features, partial(self.run, state)),)
         biases = [*(None for _ in weights[1:]), self.bias]
-        return tuple(
-            partial(F.linear, weight=weight, bias=bias)
-            if positions * weight.numel() < MANY
-            else partial(rows_times, matrix=weight, bias=bias)
-            for weight, bias in zip(weights, biases, strict=True)
-        )
+        return tuple(AtRows(*pair, positions) for pair in zip(weights, biases, strict=True))
 
     def merged(self) -> nn.Module:
         """The same map as nn.Linear, or as the look-alike that was there."""

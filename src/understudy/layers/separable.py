@@ -13,8 +13,8 @@ from understudy.transforms.stages import State
 from .conv import Conv, merged_conv
 from .execution import Execution
 from .geometry import DenseConv, Geometry
-from .kept import Steps
 from .pace import pace_of, quickest, taps_work
+from .steps import Steps
 from .taps import TappedConv
 
 
@@ -75,7 +75,7 @@ class SeparableConv(TappedConv):
     def steps(self, state: State, positions: int) -> Steps | None:
         """The taps, then those of the pointwise map."""
         pointwise = self.pointwise.steps(state, positions)
-        return None if pointwise is None else (self.depthwise, *pointwise)
+        return None if pointwise is None else (self._taps(positions), *pointwise)
 
     def merged(self) -> DenseConv:
         """One dense k×k convolution."""

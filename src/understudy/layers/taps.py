@@ -10,9 +10,9 @@ from understudy.transforms.stages import Product
 
 from .execution import AUTO
 from .geometry import DenseConv, Geometry
-from .kept import Steps
 from .layer import Layer
 from .pace import formed_work, is_whole_quicker, pace_of
+from .steps import Convolve, Steps, Tapped
 
 _WHOLE = "whole"
 
@@ -43,4 +43,7 @@ class TappedConv(Layer):
         (kernel,) = self._kept.made(self, _WHOLE, lambda: (Product(self.matrix()),))
         assert isinstance(kernel, Product)
         shape = self.out_channels, self.in_channels, *geometry.kernel
-        return (geometry.step(kernel.weight.reshape(shape), self.bias, positions),)
+        return (Convolve(geometry, kernel.weight.reshape(shape), self.bias, positions),)
+
+    def _taps(self, positions: int) -> Tapped:
+        return Tapped(self.depthwise, positions)

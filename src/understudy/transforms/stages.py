@@ -69,6 +69,8 @@ class Product(NamedTuple):
 
 _MUCH = 8_000_000  # values, more of which are trained no sooner by a convolution, wherever products lag
 _SHUFFLED = 16  # vectors, fewer of which change their places sooner by a copy
+_EASILY_SHUFFLED = (2, 4, 8)  # groups for which PyTorch's shuffle is quick for however many vectors
+_CACHED = 500_000  # values, more of which do not stay at hand: it is slow for other numbers of groups
 _WIDE = 128  # rows and columns of a block together: of narrow ones a copy is sooner made than read in strides
 
 
@@ -207,10 +209,17 @@ class Permute(NamedTuple):
         """The channels are the last axis; two axes change places in a call of their own, which is quicker."""
         is_real = not (torch.is_grad_enabled() or is_captured())
         if is_real and self.axes == (1, 0) and 1 not in self.sizes and x.is_cpu and len(x) >= _SHUFFLED:
+            if self.sizes[0] not in _EASILY_SHUFFLED and x.numel() > _CACHED:
+                return x.gather(1, self._places.expand(len(x), -1))
             images = x.reshape(1, 1, -1, math.prod(self.sizes)).permute(0, 3, 1, 2)
             return torch.channel_shuffle(images, self.sizes[0]).permute(0, 2, 3, 1).reshape(len(x), -1)
         moved = x.reshape(-1, *self.sizes).permute(0, *(1 + axis for axis in self.axes))
         return moved.reshape(-1, math.prod(self.sizes))
+
+    @property
+    def _places(self) -> Tensor:
+        """Where each channel comes from."""
+        return torch.arange(math.prod(self.sizes)).reshape(self.sizes).permute(self.axes).flatten()
 
     def columns(self, x: Tensor) -> Tensor:
         """The channels are the axis before the last."""

@@ -81,6 +81,7 @@ class Operation(NamedTuple):
     """What one operation of a call needs."""
 
     out: Tensor  # of its output's shape and layout, without values
+    laid_out: list[Tensor]  # weights that no one can read as they are laid out: what they hold
     mult_adds: int
     joined: bool  # to the operation before, in other runtimes
 
@@ -99,9 +100,14 @@ class Listing(TorchFunctionMode):
         out = func(*args, **(kwargs or {}))
         read = _tensors(args, kwargs)
         made = None
-        if isinstance(out, Tensor) and out.data_ptr() not in [value.data_ptr() for value in read]:
+        if isinstance(out, Tensor) and out.data_ptr() not in [
+            each.data_ptr() for each in read if _lies(each)
+        ]:
             mult_adds = out.numel() * _summed(func.__name__, *read[:2])
-            made = Operation(torch.empty_like(out, device="meta"), mult_adds, func.__name__ in JOINED)
+            laid_out = [each.to_dense() for each in read if not _lies(each)]
+            made = Operation(
+                torch.empty_like(out, device="meta"), laid_out, mult_adds, func.__name__ in JOINED
+            )
         self.found.append(made)
         return out
 
@@ -124,7 +130,7 @@ class Copying(TorchFunctionMode):
         out = torch.empty_like(operation.out, device="cpu")
         written = out.as_strided((out.numel(),), (1,))
         pairs = []
-        for value in _tensors(args, kwargs):
+        for value in (*filter(_lies, _tensors(args, kwargs)), *operation.laid_out):
             held = min(
                 value.numel(), value.untyped_storage().nbytes() // value.itemsize
             )  # it may be expanded
@@ -171,10 +177,17 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Tenso
     return [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Tensor)]
 
 
+def _lies(value: Tensor) -> bool:
+    """Whether a tensor lies in memory as PyTorch indexes it, not as a library laid it out."""
+    return value.layout is torch.strided
+
+
 def _summed(name: str, *read: Tensor) -> int:
     """Products that one output of an operation sums; none where it is no product."""
-    if name in ("conv2d", "linear"):
-        return read[1][0].numel()
+    if name in ("conv2d", "linear", "_convolution_pointwise.default", "_linear_pointwise.default"):
+        return read[1].shape[1:].numel()
+    if name == "addmm":
+        return read[1].shape[-1]
     return read[0].shape[-1] if name in ("matmul", "bmm") else 0
 
 

@@ -76,7 +76,8 @@ def export(
     format: Annotated[
         FormatChoice | None,
         typer.Option(
-            help="By default as the file ends, .onnx, .xml or .pt2; a name without an end gets one.",
+            help="By default as the file ends, .onnx, .xml or .pt2; a name without an end gets one. OpenVINO "
+            "reads .onnx too, which is smaller than .xml where layers are many and small.",
             show_default=False,
         ),
     ] = None,

@@ -19,7 +19,7 @@ from understudy.counting.trace import Example
 
 from .formats import quantise_, write, written
 from .graph import ExportError, capture, lively, outputs, ready, rebatched
-from .runtimes import SUFFIXES, Format, Runner, needed, not_run, opened, target_of
+from .runtimes import Format, Runner, needed, not_run, opened, target_of
 from .samples import judge, read_samples, sample_count
 
 Precision = Literal["float32", "float16"]
@@ -117,12 +117,15 @@ def export(
 
     The format follows from the suffix, `.onnx`, `.xml` (OpenVINO, with a `.bin` beside it) or `.pt2`
     (torch.export), or is named: a name without a suffix gets the one of its format, and `path` of the result
-    says what was written. The file holds the parameters of the stand-ins and computes what follows from
-    them in its graph; one of ONNX takes at most 4.4 bytes a parameter and 64 kB, and one of torch.export
-    holds instead what PyTorch would compute in every call, up to four times as much. Its outputs are compared
-    with PyTorch's for two batches; more than 1e-4 of the largest output apart (float16: 2e-2), or NaN, which
-    nothing can be compared with, is an ExportError, and no file is left. A network in another precision
-    becomes one in single precision first.
+    says what was written. OpenVINO reads ONNX too: where it is named and the name ends in `.onnx`, that is
+    written, which is smaller than `.xml` where layers are many and small, and run by OpenVINO.
+
+    The file holds the parameters of the stand-ins and computes what follows from them in its graph; one of
+    ONNX takes at most 4.4 bytes a parameter and 64 kB, and one of torch.export holds instead what PyTorch
+    would compute in every call, up to four times as much. Its outputs are compared with PyTorch's for two
+    batches; more than 1e-4 of the largest output apart (float16: 2e-2), or NaN, which nothing can be compared
+    with, is an ExportError, and no file is left. A network in another precision becomes one in single
+    precision first.
 
     `original` is exported beside it and timed in turns. `int8` are batches to calibrate eight-bit numbers by
     (ONNX only), each as the example is, alone or as (inputs, labels). The error before and after is in the
@@ -162,7 +165,7 @@ def export(
     judging = calibrating if test is None else read_samples("test", test, given, classes)
     beside = None if original is None else _beside(original, given)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        made = Path(folder) / f"{path.stem}{SUFFIXES[kind]}"
+        made = Path(folder) / f"{path.stem}{path.suffix.lower()}"
         # Quantisers know weights that layers hold, and PyTorch computes all others in every call.
         fixed = calibrating is not None or kind == "torch-export"
         graph = capture(network, given, half=dtype == "float16", fixed=fixed)

@@ -15,7 +15,7 @@ from understudy.counting.trace import Example
 from .constants import hold_constants_
 from .graph import ExportError, chain_of, first_line, quiet
 from .naming import name_
-from .runtimes import Format, _arrays, imported, not_run
+from .runtimes import SUFFIXES, Format, _arrays, imported, not_run
 from .slim import hold_as_read_, slim_onnx_, slim_xml
 
 _SMALL = 64  # entries that a constant may have to be folded: shapes and axes, never weights
@@ -28,7 +28,7 @@ def write(program: torch.export.ExportedProgram, path: Path, kind: Format, model
         with quiet():
             torch.export.save(program, path)
         return
-    if kind == "onnx":
+    if path.suffix.lower() == SUFFIXES["onnx"]:
         _write_onnx(program, path, model)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,8 @@ def write(program: torch.export.ExportedProgram, path: Path, kind: Format, model
 
 def written(path: Path, kind: Format) -> list[Path]:
     """The files that make up an exported network."""
-    return [path, path.with_suffix(".bin")] if kind == "openvino" else [path]
+    is_parted = kind == "openvino" and path.suffix.lower() == SUFFIXES[kind]
+    return [path, path.with_suffix(".bin")] if is_parted else [path]
 
 
 def _write_onnx(program: torch.export.ExportedProgram, path: Path, model: str) -> None:

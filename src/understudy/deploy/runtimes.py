@@ -18,6 +18,9 @@ from .graph import ExportError, as_call, first_line
 Format = Literal["onnx", "openvino", "torch-export"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"}
+_READ_TOO: dict[Format, tuple[str, ...]] = {
+    "openvino": (".onnx",)
+}  # by the runtime of a format that is named
 Runner = Callable[[Example], list[Tensor]]
 
 
@@ -34,7 +37,7 @@ def target_of(path: Path, wanted: str | None) -> tuple[Path, Format]:
     """The file to write, and in which format: the one asked for, or the one that the suffix means.
 
     A name without a suffix gets that of the format asked for; another format's suffix, or none of any
-    format's, is refused.
+    format's, is refused. OpenVINO reads files of ONNX too.
     """
     if wanted is not None and wanted not in FORMATS:
         raise ValueError(f"format {wanted!r} is not one of {', '.join(FORMATS)}")
@@ -43,6 +46,8 @@ def target_of(path: Path, wanted: str | None) -> tuple[Path, Format]:
             return path, name
         if wanted == name and not path.suffix and path.name:
             return path.with_suffix(suffix), name
+        if wanted == name and path.suffix.lower() in _READ_TOO.get(name, ()):
+            return path, name
         if wanted == name:
             raise ValueError(f"{path.name} does not end in {suffix}, as files of the format {name} do")
     means = ", ".join(f"{suffix} ({name})" for name, suffix in SUFFIXES.items())

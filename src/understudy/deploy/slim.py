@@ -14,6 +14,10 @@ from .runtimes import imported
 _DIGITS = string.digits + string.ascii_lowercase
 # Lists that are the same where nothing is said, by their one value; the schemas of ONNX do not tell.
 _EVERYWHERE = {"dilations": 1, "strides": 1, "pads": 0}
+# What a reader of OpenVINO's convolutions takes where nothing is said.
+_XML_DEFAULTS = re.compile(
+    r' (?:strides|dilations)="1(?:, 1)*"| pads_(?:begin|end)="0(?:, 0)*"| auto_pad="explicit"'
+)
 
 
 def hold_as_read_(graph: Any) -> None:
@@ -74,8 +78,11 @@ def slim_onnx_(proto: Any) -> None:
 
 
 def slim_xml(text: str) -> str:
-    """A file of OpenVINO without indentation, and without the shapes that a reader finds again."""
+    """A file of OpenVINO without indentation, names and defaults, and shapes that a reader finds again."""
     text = re.sub(r"\s*/>", "/>", re.sub(r">\s+<", "><", text))
+    text = re.sub(r'(<layer id="\d+") name="\d+"', r'\1 name=""', text)
+    text = re.sub(_XML_DEFAULTS, "", text).replace("<data/>", "")
+    text = re.sub(r"(?<=\d), (?=\d)", ",", text)
     text = re.sub(r"<dim>-?\d+</dim>", "", text).replace('<data auto_broadcast="numpy"/>', "")
     text = re.sub(r"(<port [^>/]*)></port>", r"\1/>", text)
     return re.sub(r"<input>.*?</input>", lambda ports: re.sub(r' precision="\w+"', "", ports[0]), text)

@@ -70,7 +70,7 @@ def measured() -> list[dict[str, Any]]:
                 for kind, suffix in (("onnx", ".onnx"), ("openvino", ".xml")):
                     path = Path(folder) / f"student{suffix}"
                     formats.write(graph, path, kind, name)  # type: ignore[arg-type]
-                    files = formats.written(path, kind)  # type: ignore[arg-type]
+                    files = formats.written(path)
                     one[kind] = sum(file.stat().st_size for file in files)
             found.append(one)
             print(one, flush=True)

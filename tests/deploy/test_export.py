@@ -310,6 +310,12 @@ def test_a_file_of_openvino_states_shapes_of_inputs_and_constants_alone(tmp_path
     assert str(network.outputs[0].get_partial_shape()) == "[?,16,4,4]"
 
 
+def test_openvino_is_told_the_strides_of_all_but_convolutions(tmp_path: Path) -> None:
+    pools = (nn.MaxPool2d(2, 1), nn.MaxPool2d(3, 1, 1), nn.AvgPool2d(3, 1, 1), nn.LocalResponseNorm(3))
+    done = us.export(nn.Sequential(nn.Conv2d(3, 8, 3), *pools).eval(), tmp_path / "pools.xml", X)
+    assert done.error < 1e-4
+
+
 def test_a_file_of_openvino_computes_no_shapes(tmp_path: Path) -> None:
     student = wide("tucker", ratio=0.1)
     done = us.export(student, tmp_path / "student.xml", (8, 192, 16, 16))
@@ -637,7 +643,7 @@ def test_what_cannot_be_checked_is_not_exported(tmp_path: Path, factor: Tensor, 
         ("model", "openvino", ("model.xml", "openvino")),
         ("model", "torch-export", ("model.pt2", "torch-export")),
         ("model.onnx", "openvino", ("model.onnx", "openvino")),
-        ("a.bin", "openvino", r"a\.bin does not end in \.xml, as files of the format openvino do"),
+        ("a.bin", "openvino", r"a\.bin does not end in \.xml or \.onnx, as files of the format openvino do"),
         ("model.onnx", "torch-export", r"model\.onnx does not end in \.pt2, as files of"),
         ("v1.5", "onnx", r"v1\.5 does not end in \.onnx"),
         ("model", None, r"model does not say its format: end it in \.onnx \(onnx\)"),

@@ -10,6 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils.parametrize import register_parametrization
 from torch.profiler import ProfilerActivity, profile
 
 from representatives import TRANSFORMS
@@ -165,9 +169,6 @@ def test_weights_are_laid_out_once_and_products_for_all_shapes() -> None:
     with torch.inference_mode():
         for count in (1, 2, 3):
             layer(torch.ones(count, IN))
-    record = layer._kept._record
-    assert record is not None
-    assert len(record.packs) == 2
     seen = calls(lambda: layer(torch.ones(4, IN)))
     assert "mkldnn::_linear_pointwise" in seen
     assert "mkldnn::_reorder_linear_weight" not in seen
@@ -268,3 +269,147 @@ def test_empty_batches_come_back_empty() -> None:
         for x in inputs(layer, 2, 4)[:2]:
             with torch.inference_mode():
                 assert layer(x[:0]).shape == (0, *layer(x).shape[1:])
+
+
+@needs_packing
+@pytest.mark.parametrize("kind", ["linear", "pointwise", "separable", "unfolded"])
+def test_a_bias_is_read_as_it_lies(kind: str) -> None:
+    layer = in_parts(kind)
+    x = inputs(layer, 2, 4)[1]
+    for bias in (torch.ones(1).expand(OUT), torch.arange(2.0 * OUT)[::2]):
+        held = layer.pointwise if isinstance(layer, SeparableConv) else layer
+        held.bias = nn.Parameter(bias)  # type: ignore[assignment]
+        with torch.inference_mode():
+            made = layer(x)
+        torch.testing.assert_close(made, layer(x).detach(), atol=1e-4, rtol=1e-4)
+        held.bias.data = torch.linspace(3, 5, 2 * OUT)[::2]
+        with torch.inference_mode():
+            made = layer(x)
+        torch.testing.assert_close(made, layer(x).detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_what_a_parametrisation_holds_is_watched() -> None:
+    class Moved(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(1))
+
+        def forward(self, w: Tensor) -> Tensor:
+            return w + self.bias
+
+    layer = in_parts("linear")
+    x = inputs(layer, 2, 4)[0]
+    name, _ = next(layer.transform.named_parameters())
+    for _ in range(2):  # a second one comes to lie beside the first
+        moved = Moved()
+        register_parametrization(layer.transform, name, moved)
+        for change in (lambda: None, lambda moved=moved: moved.bias.data.add_(1)):
+            change()
+            with torch.no_grad():
+                made = layer(x)
+            torch.testing.assert_close(made, layer(x).detach(), atol=1e-4, rtol=1e-4)
+
+
+@needs_packing
+@pytest.mark.parametrize("kind", ["linear", "separable"])
+def test_a_write_through_data_to_the_end_of_a_tensor_is_seen(kind: str) -> None:
+    layer = in_parts(kind)
+    x = inputs(layer, 2, 4)[1]
+    for parameter in layer.parameters():
+        with torch.no_grad():
+            layer(x)
+        parameter.data.view(-1)[-20:] += 3
+        with torch.no_grad():
+            made = layer(x)
+        torch.testing.assert_close(made, layer(x).detach(), atol=1e-3, rtol=1e-4)
+
+
+def test_a_write_through_data_to_a_tensor_that_lies_transposed_is_seen() -> None:
+    layer = in_parts("linear")
+    x = inputs(layer, 2, 4)[0]
+    for parameter in layer.transform.parameters():
+        parameter.data = parameter.data.t().contiguous().t()
+        with torch.no_grad():
+            layer(x)
+        parameter.data.mul_(3)
+        with torch.no_grad():
+            made = layer(x)
+        torch.testing.assert_close(made, layer(x).detach(), atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own rules call it
+@pytest.mark.parametrize("kind", ["linear", "pointwise", "separable"])
+def test_tangents_go_through_where_gradients_do_not(kind: str) -> None:
+    layer = in_parts(kind)
+    x = inputs(layer, 2, 4)[1]
+    with torch.no_grad():
+        layer(x)
+        with forward_ad.dual_level():
+            out = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, torch.ones_like(x))))
+    assert out.tangent is not None
+    torch.testing.assert_close(out.primal, layer(x).detach(), atol=1e-4, rtol=1e-4)
+
+
+def test_fake_parameters_in_the_place_of_real_ones_are_told_apart() -> None:
+    layer = in_parts("linear")
+    x = inputs(layer, 2, 4)[0]
+    with torch.no_grad():
+        layer(x)
+        mode = FakeTensorMode()
+        fake: dict[str, nn.Parameter | Tensor] = {
+            name: mode.from_tensor(parameter) for name, parameter in layer.named_parameters()
+        }
+        assert torch.func.functional_call(layer, fake, (mode.from_tensor(x),)).shape == layer(x).shape
+
+
+@needs_packing
+def test_taps_whose_call_was_changed_are_called_so() -> None:
+    layer = in_parts("separable")
+    assert isinstance(layer, SeparableConv)
+    x = inputs(layer, 2, 4)[1]
+    seen: list[nn.Module] = []
+    with torch.inference_mode():
+        plain = layer(x)
+        hook = register_module_forward_hook(lambda module, _inputs, _out: seen.append(module))
+        layer(x)
+        hook.remove()
+        assert layer.depthwise in seen
+        forward = layer.depthwise.forward
+        layer.depthwise.forward = lambda x: 2 * forward(x)  # type: ignore[method-assign, assignment]
+        assert not torch.allclose(plain, layer(x))
+
+
+@needs_packing
+def test_an_image_smaller_than_the_kernel_is_refused_as_pytorch_does() -> None:
+    wide = Geometry((5, 5), (1, 1), (0, 0), (1, 1), "zeros")
+    layer = SeparableConv(transform("low_rank"), wide).eval()
+    layer.execution = Execution(order=layer.transform.legal_orders[1].name)
+    x = torch.ones(1, IN, 9, 3).contiguous(memory_format=torch.channels_last)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="Kernel size can't be greater than actual"):
+        layer(x)
+
+
+@needs_packing
+def test_the_library_can_be_switched_off_at_any_time() -> None:
+    layer = in_parts("separable")
+    x = inputs(layer, 2, 4)[1]
+    assert "mkldnn::_convolution_pointwise" in calls(lambda: layer(x))
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        assert not [each for each in calls(lambda: layer(x)) if "mkldnn" in each]
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+
+
+@needs_packing
+def test_joined_kernels_of_many_sizes_are_laid_out_a_bounded_number_of_times() -> None:
+    layer = layers("low_rank")["grouped"]
+    layer.execution = Execution(order=layer.transform.legal_orders[1].name)
+    packed = 0
+    for side in range(3, 23):
+        x = torch.randn(1, 2 * IN, side, side).contiguous(memory_format=torch.channels_last)
+        packed += calls(lambda x=x: layer(x)).count("mkldnn::_convolution_pointwise")  # type: ignore[misc]
+        with torch.no_grad():
+            made = layer(x)
+        torch.testing.assert_close(made, layer(x).detach(), atol=1e-4, rtol=1e-4)
+    assert packed == packing._LAYOUTS

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import understudy as us
+from understudy.layers import steps
 from understudy.layers.opening import opened
 from understudy.planning import planner, stopwatch, times
 from understudy.planning.pacing import site_nanoseconds
@@ -63,6 +64,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(F, "linear", linear)
     monkeypatch.setattr(products, "products_lag", lambda: False)  # products are products on every machine
+    monkeypatch.setattr(steps.AtRows, "packed", lambda self, _: self)  # and are those that take time here
     monkeypatch.setattr(stopwatch, "now", made)
     monkeypatch.setattr(times, "now", made)
     return made

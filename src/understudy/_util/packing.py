@@ -13,6 +13,7 @@ from torch import Tensor
 Run = Callable[[Tensor], Tensor]
 _PROCESSORS = ("x86_64", "AMD64")  # where it was measured
 _SIZES = 4  # of images, for which one kernel is laid out
+_LAYOUTS = 16  # of kernels, beside each other
 
 
 class _Operations(NamedTuple):
@@ -41,31 +42,32 @@ def _operations() -> _Operations | None:
         return None
 
 
-def can_pack(*weights: Tensor | None) -> bool:
-    """Whether these can be laid out ahead: weights of single precision on a processor."""
-    if _operations() is None or not torch.backends.mkldnn.enabled:
-        return False
-    return all(each is None or is_single(each) for each in weights)
+def can_pack(*weights: Tensor, bias: Tensor | None = None) -> bool:
+    """Whether these can be laid out ahead: weights of single precision on a processor.
+
+    A bias is read as it lies, one value after the other.
+    """
+    can_add = bias is None or (bias.is_contiguous() and can_meet(bias))
+    return _operations() is not None and can_add and all(map(can_meet, weights))
 
 
-def is_single(x: Tensor) -> bool:
-    """Whether a tensor is an ordinary one of single precision on a processor."""
-    return x.dtype is torch.float32 and x.is_cpu and x.layout is torch.strided
+def can_meet(x: Tensor) -> bool:
+    """Whether a tensor can meet weights that are laid out: of single precision on a processor."""
+    is_single = x.dtype is torch.float32 and x.is_cpu and x.layout is torch.strided
+    return is_single and torch._C._get_mkldnn_enabled()
 
 
 class Packs:
     """Weights laid out ahead, each once for all that it is used for.
 
-    Weights must be such that `can_pack`. What runs with them takes tensors of single precision on a
-    processor, and images whose channels lie side by side.
+    Weights must be such that `can_pack`. What runs with them takes tensors that `can_meet` them, and images
+    whose channels lie side by side.
     """
 
     def __init__(self) -> None:
         # By where it lies, each with itself: while it is held, nothing else comes to lie there.
         self._held: dict[Hashable, tuple[Tensor, dict[Hashable, Tensor]]] = {}
-
-    def __len__(self) -> int:
-        return sum(len(layouts) for _, layouts in self._held.values())
+        self._kernels = 0
 
     def product(self, matrix: Tensor, bias: Tensor | None) -> Run:
         """x → x · matrixᵀ + bias, for (…, channels)."""
@@ -86,7 +88,7 @@ class Packs:
         dilation: tuple[int, ...],
         groups: int,
     ) -> Run | None:
-        """As torch.nn.functional.conv2d for images of this size; None where the kernel met many already.
+        """As torch.nn.functional.conv2d for images of this size; None where much is laid out already.
 
         What is laid out for one size may have to be laid out anew for another.
         """
@@ -94,8 +96,9 @@ class Packs:
         geometry = padding, stride, dilation, groups
         packed = layouts.get((size, geometry))
         if packed is None:
-            if len(layouts) == _SIZES:
+            if len(layouts) >= _SIZES or self._kernels >= _LAYOUTS:
                 return None
+            self._kernels += 1
             packed = known.lay_out_kernel(kernel.contiguous().to_mkldnn(), *geometry, size)
             layouts[size, geometry] = packed
         return lambda x: known.convolve(x, packed, bias, *geometry, "none", [], "")

@@ -124,7 +124,7 @@ def _prepared(
     error = output_error(runner(example), outputs(network, example))
     if not error <= _MOST_ERROR:
         raise ExportError(f"{kind} gives something else than PyTorch: {error:.1e} of the largest output")
-    return lambda: runner(example), sum(each.stat().st_size for each in written(file, kind))
+    return lambda: runner(example), sum(each.stat().st_size for each in written(file))
 
 
 def _saved_bytes(module: nn.Module) -> int | None:

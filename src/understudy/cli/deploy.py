@@ -118,7 +118,7 @@ def export(
 ) -> None:
     """Write a network for another runtime, check it there, and time it beside the original."""
     out, kind = target_of(out, None if format is None else format.value)
-    for file in () if overwrite else written(out, kind):
+    for file in () if overwrite else written(out):
         if file.exists():
             raise FileExistsError(f"{file} exists; --overwrite writes over it")
     place = None if data is None else Path(data)

@@ -151,7 +151,7 @@ def export(
         raise ValueError("test is what eight bits are judged by: give batches to calibrate by too, int8=[…]")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} to")
-    for file in written(path, kind):
+    for file in written(path):
         if file.exists() and not overwrite:
             raise FileExistsError(f"{file} exists; overwrite=True writes over it")
     needed(kind)
@@ -194,19 +194,19 @@ def export(
         if beside is not None:
             dense = Path(folder) / f"original.{made.name}"
             write(capture(beside, given, half=dtype == "float16"), dense, kind, type(beside).__name__)
-            original_bytes = sum(file.stat().st_size for file in written(dense, kind))
+            original_bytes = sum(file.stat().st_size for file in written(dense))
             beside_runner = opened(dense, kind)
             calls["original"] = lambda: beside_runner(given)
         taken = time_in_turns(calls, rounds=_ROUNDS, seconds=_SECONDS)
         times = {name: 1000 * timing.best for name, timing in taken.items()}
-        for file, target in zip(written(made, kind), written(path, kind), strict=True):
+        for file, target in zip(written(made), written(path), strict=True):
             file.replace(target)
     return Exported(
         path=path,
         format=kind,
         model=type(network).__name__,
         params=sum(parameter.numel() for parameter in network.parameters()),
-        bytes=sum(file.stat().st_size for file in written(path, kind)),
+        bytes=sum(file.stat().st_size for file in written(path)),
         error=error,
         time_ms=times["student"],
         batch=size,

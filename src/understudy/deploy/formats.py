@@ -46,9 +46,9 @@ def write(program: torch.export.ExportedProgram, path: Path, kind: Format, model
         path.write_text(slim_xml(text), encoding="utf-8")
 
 
-def written(path: Path, kind: Format) -> list[Path]:
+def written(path: Path) -> list[Path]:
     """The files that make up an exported network."""
-    is_parted = kind == "openvino" and path.suffix.lower() == SUFFIXES[kind]
+    is_parted = path.suffix.lower() == SUFFIXES["openvino"]
     return [path, path.with_suffix(".bin")] if is_parted else [path]
 
 

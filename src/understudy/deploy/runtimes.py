@@ -18,9 +18,7 @@ from .graph import ExportError, as_call, first_line
 Format = Literal["onnx", "openvino", "torch-export"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"}
-_READ_TOO: dict[Format, tuple[str, ...]] = {
-    "openvino": (".onnx",)
-}  # by the runtime of a format that is named
+_READ_TOO: dict[Format, str] = {"openvino": ".onnx"}  # by the runtime of a format that is named
 Runner = Callable[[Example], list[Tensor]]
 
 
@@ -46,10 +44,11 @@ def target_of(path: Path, wanted: str | None) -> tuple[Path, Format]:
             return path, name
         if wanted == name and not path.suffix and path.name:
             return path.with_suffix(suffix), name
-        if wanted == name and path.suffix.lower() in _READ_TOO.get(name, ()):
+        if wanted == name and path.suffix.lower() == _READ_TOO.get(name):
             return path, name
         if wanted == name:
-            raise ValueError(f"{path.name} does not end in {suffix}, as files of the format {name} do")
+            legal = " or ".join(filter(None, (suffix, _READ_TOO.get(name))))
+            raise ValueError(f"{path.name} does not end in {legal}, as files of the format {name} do")
     means = ", ".join(f"{suffix} ({name})" for name, suffix in SUFFIXES.items())
     raise ValueError(f"{path.name} does not say its format: end it in {means}, or name the format")
 

@@ -14,7 +14,8 @@ from .runtimes import imported
 _DIGITS = string.digits + string.ascii_lowercase
 # Lists that are the same where nothing is said, by their one value; the schemas of ONNX do not tell.
 _EVERYWHERE = {"dilations": 1, "strides": 1, "pads": 0}
-# What a reader of OpenVINO's convolutions takes where nothing is said.
+# What a reader of OpenVINO takes where convolutions say nothing, and they alone.
+_XML_CONVOLUTION = re.compile(r'type="(?:Group)?Convolution" [^>]*><data [^>]*>')
 _XML_DEFAULTS = re.compile(
     r' (?:strides|dilations)="1(?:, 1)*"| pads_(?:begin|end)="0(?:, 0)*"| auto_pad="explicit"'
 )
@@ -81,7 +82,8 @@ def slim_xml(text: str) -> str:
     """A file of OpenVINO without indentation, names and defaults, and shapes that a reader finds again."""
     text = re.sub(r"\s*/>", "/>", re.sub(r">\s+<", "><", text))
     text = re.sub(r'(<layer id="\d+") name="\d+"', r'\1 name=""', text)
-    text = re.sub(_XML_DEFAULTS, "", text).replace("<data/>", "")
+    text = re.sub(_XML_CONVOLUTION, lambda layer: re.sub(_XML_DEFAULTS, "", layer[0]), text)
+    text = text.replace("<data/>", "")
     text = re.sub(r"(?<=\d), (?=\d)", ",", text)
     text = re.sub(r"<dim>-?\d+</dim>", "", text).replace('<data auto_broadcast="numpy"/>', "")
     text = re.sub(r"(<port [^>/]*)></port>", r"\1/>", text)

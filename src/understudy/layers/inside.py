@@ -62,7 +62,7 @@ class InsideConv(TappedConv):
         """The factors; or the kernel as one matrix, where that was set."""
         inference = not (self.training or torch.is_grad_enabled())
         if (self.execution.in_inference if inference else self.execution.order) == FORMED:
-            return (Product(self.matrix()),)
+            return self._whole() if inference else (Product(self.matrix()),)
         return self.transform.prepare(self.transform.legal_orders[1].name)  # the only one but "formed"
 
     def forward(self, input: Tensor) -> Tensor:

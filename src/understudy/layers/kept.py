@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,48 +24,51 @@ from understudy.transforms.stages import Product, State
 from .steps import Steps, Weighted
 
 _SHAPES = 32  # of inputs, whose steps are kept at a time
-_LOOKED_AT = 256  # bytes of a tensor, at every call: looking at sixteen takes as long
+# Bytes of a tensor that are looked at together at every call: looking at sixteen takes as long.
+_LOOKED_AT = 256
+# How many bytes a tensor has for its end to be looked at too, and for its middle.
+_LONG, _LONGER = 512, 65536
 _is_cast_anywhere = torch._C._is_any_autocast_enabled
 
+_Window = ctypes.Array[ctypes.c_char]  # onto some bytes of a tensor's memory
 
-class _Mark(NamedTuple):
-    """What a tensor was when something was made from it.
 
-    Its first values are looked at too: writing through `.data`, as averages of weights are often kept, counts
-    no version. A write that leaves them as they were is not seen.
-    """
-
-    tensor: Tensor
-    find: Callable[[], int]  # where its memory is now
-    address: int
-    version: int
-    window: ctypes.Array[ctypes.c_char] | None  # onto the first bytes of its memory
-    first: bytes
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> _Mark:
-        """A tensor as it is now; its memory must outlive the mark."""
-        address, window = tensor.data_ptr(), None
-        if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.nbytes:
-            window = (ctypes.c_char * min(_LOOKED_AT, tensor.nbytes)).from_address(address)
-        first = b"" if window is None else window.raw
-        return cls(tensor, tensor.data_ptr, address, tensor._version, window, first)
+def _windows(tensor: Tensor) -> list[_Window]:
+    """Windows onto the memory of a tensor, which must outlive them; none where it lies on a device."""
+    if not tensor.is_cpu or not tensor.numel():
+        return []
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    size = tensor.itemsize * (1 + sum((count - 1) * step for count, step in steps))
+    last = max(0, size - _LOOKED_AT)
+    places = [0]
+    if size >= _LONG:
+        places = [0, last] if size < _LONGER else [0, last // 3, 2 * last // 3, last]
+    kind = ctypes.c_char * min(_LOOKED_AT, size)
+    return [kind.from_address(tensor.data_ptr() + place) for place in places]
 
 
 class _Record:
     """What was made from all that a layer held, as it was then, after so many steps of optimisers.
 
-    Every call of a layer asks whether it still fits: the same objects must be held in the same places, which
-    is quickly told, and each be what it was.
+    Every call of a layer asks whether it still fits: the same objects must be held in the same places, lie
+    where they lay, and each be what it was. Some values are looked at, too: writing through `.data`, as
+    averages of weights are often kept, counts no version. A write that leaves those as they were is not seen.
     """
 
     def __init__(self, layer: nn.Module) -> None:
         self.own = layer._parameters
-        self.places = [(place, place.copy()) for place in _places(layer)]
-        tensors = [held for _, items in self.places for held in items.values() if isinstance(held, Tensor)]
+        self.places = [
+            (place, len(place), [(place.get, name, held) for name, held in place.items()])
+            for place in _places(layer)
+        ]
+        tensors = [held for *_, items in self.places for *_, held in items if isinstance(held, Tensor)]
         self.keeps = bool(tensors) and all(map(_is_ordinary, tensors)) and "_is_replica" not in vars(layer)
-        self.marks = [_Mark.of(tensor) for tensor in _read_ahead(layer)] if self.keeps else []
-        self.memory = [mark.tensor.detach() for mark in self.marks]  # held: none other comes to lie there
+        # Its own bias is read by every call: nothing is made from it.
+        read = [each for each in tensors if each is not self.own.get("bias")] if self.keeps else []
+        self.memory = [tensor.detach() for tensor in read]  # held: none other comes to lie there
+        self.addresses = [(each.data_ptr, each.data_ptr()) for each in tensors] if self.keeps else []
+        self.versions = [(each, each._version) for each in read]
+        self.windows = [(window, window.raw) for each in read for window in _windows(each)]
         self.device = tensors[0].device.type if tensors else ""
         self.optimised = _OPTIMISED[0]
         self.states: dict[tuple[str, torch.dtype | None], State] = {}
@@ -76,18 +79,20 @@ class _Record:
         """Whether it was made from what this layer holds, as it is now."""
         if self.optimised != _OPTIMISED[0] or self.own is not layer._parameters:
             return False
-        try:
-            for place, held in self.places:
-                if place != held:  # what is the same object is not compared
+        for place, size, items in self.places:
+            if len(place) != size:
+                return False
+            for get, name, held in items:
+                if get(name) is not held:
                     return False
-        except RuntimeError:  # tensors of several values cannot be
-            return False
-        for tensor, find, address, version, window, first in self.marks:
-            if (
-                find() != address
-                or tensor._version != version
-                or (window is not None and window.raw != first)
-            ):
+        for find, address in self.addresses:
+            if find() != address:
+                return False
+        for tensor, version in self.versions:
+            if tensor._version != version:
+                return False
+        for window, values in self.windows:  # noqa: SIM110
+            if window.raw != values:
                 return False
         return True
 
@@ -99,16 +104,6 @@ def _places(layer: nn.Module) -> list[dict[str, Any]]:
         for module in layer.modules()
         for place in (module._parameters, module._buffers, module._modules)
         if place or place is module._parameters
-    ]
-
-
-def _read_ahead(layer: nn.Module) -> list[Tensor]:
-    """The parameters and buffers from which something is made: all but biases, which every call reads."""
-    return [
-        held
-        for module in layer.modules()
-        for name, held in (*module._parameters.items(), *module._buffers.items())
-        if held is not None and (name != "bias" or isinstance(module, Transform))
     ]
 
 
@@ -166,7 +161,7 @@ class Kept:
             return record.steps[x.shape]
         except KeyError:
             made = make(x)
-            if len(record.steps) == _SHAPES:
+            if len(record.steps) >= _SHAPES:
                 return made
             packed = (step.packed(record.packs) if isinstance(step, Weighted) else step for step in made)
             return record.steps.setdefault(x.shape, tuple(packed))

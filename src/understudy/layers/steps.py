@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules import module as modules
 
-from understudy._util.packing import Packs, can_pack, is_single
+from understudy._util.packing import Packs, can_meet, can_pack
 from understudy._util.processor import products_lag
 from understudy.transforms import Transform
 from understudy.transforms.products import MANY, rows_times
@@ -29,6 +30,8 @@ _SMALL = 64_000_000
 _PACKED, _PACKED_WHERE_PRODUCTS_ARE_QUICK, _PACKED_CONVOLUTION = 1_200_000, 16_000_000, 1_000_000
 # And from which blocks are sooner convolved than multiplied, where products lag.
 _PACKED_BLOCKS = 1_500_000
+# Those that all modules call.
+_GLOBAL_HOOKS = (modules._global_forward_pre_hooks, modules._global_forward_hooks)
 
 
 class Weighted(abc.ABC):
@@ -65,9 +68,9 @@ class AtRows(Weighted):
     def packed(self, packs: Packs) -> Step:
         """From where it pays; smaller ones are called without a detour."""
         least = _PACKED if products_lag() else _PACKED_WHERE_PRODUCTS_ARE_QUICK
-        if self.mult_adds >= least and can_pack(self.matrix, self.bias):
+        if self.mult_adds >= least and can_pack(self.matrix, bias=self.bias):
             run = packs.product(self.matrix, self.bias)
-            return lambda x: run(x) if is_single(x) else self(x)
+            return lambda x: run(x) if can_meet(x) else self(x)
         return self if self.mult_adds >= MANY else self._bare()
 
     def _bare(self) -> Step:
@@ -97,7 +100,7 @@ class Convolve(Weighted):
         """For images whose channels lie side by side; small dense ones run without the library."""
         geometry = self.geometry
         is_small = self.groups == 1 and self.pixels * self.kernel.numel() < _PACKED_CONVOLUTION
-        if geometry.dims != 2 or is_small or not self.pixels or not can_pack(self.kernel, self.bias):
+        if geometry.dims != 2 or is_small or not self.pixels or not can_pack(self.kernel, bias=self.bias):
             return self
         edges = geometry.edges
         if edges[0] != edges[1] or edges[2] != edges[3]:
@@ -106,8 +109,10 @@ class Convolve(Weighted):
 
         def convolve(x: Tensor) -> Tensor:
             nonlocal run
-            if not (is_channels_last(x) and is_single(x)):
+            if not (is_channels_last(x) and can_meet(x)):
                 return self(x)
+            if run is None and min(geometry.output_size(x)) < 1:
+                return self(x)  # which says what is wrong
             if run is None:
                 run = packs.convolution(
                     self.kernel,
@@ -152,10 +157,8 @@ class StageAtRows(Weighted):
 
     def _in_groups(self, blocks: Blocks, packs: Packs) -> Step:
         groups, rows, columns = blocks.weight.shape
-        many = self.positions > few_rows(training=False)
-        if products_lag():
-            many = self.positions * blocks.weight.numel() > _PACKED_BLOCKS
-        if not many or not can_pack(blocks.weight):
+        least = _PACKED_BLOCKS if products_lag() else few_rows(training=False) * blocks.weight.numel()
+        if self.positions * blocks.weight.numel() <= least or not can_pack(blocks.weight):
             return blocks.rows
         kernel = blocks.weight.reshape(groups * rows, columns, 1, 1)
         convolve = Convolve(Geometry.pointwise(2), kernel, None, self.positions, groups).packed(packs)
@@ -268,7 +271,7 @@ def at_pixels(matrices: Sequence[Tensor], bias: Tensor | None, pixels: int, dims
 
     rows = [AtRows(*pair, pixels) for pair in zip(matrices, biases, strict=True)]
     most = MANY if products_lag() else _SMALL
-    is_sooner = can_pack(*matrices, bias) or max(row.mult_adds for row in rows) <= most
+    is_sooner = can_pack(*matrices, bias=bias) or max(row.mult_adds for row in rows) <= most
     return (AtPixels(rows, len(matrices[-1]), convolve, is_sooner),)
 
 
@@ -290,5 +293,6 @@ class Tapped(Weighted):
         if type(taps) is not nn.Conv2d or taps.padding_mode != "zeros":
             return self
         run = Convolve(Geometry.of(taps), taps.weight, taps.bias, self.pixels, taps.groups).packed(packs)
-        before, after = taps._forward_pre_hooks, taps._forward_hooks
-        return lambda x: taps(x) if before or after else run(x)
+        own = vars(taps)
+        hooks = taps._forward_pre_hooks, taps._forward_hooks, *_GLOBAL_HOOKS
+        return lambda x: taps(x) if "forward" in own or any(hooks) else run(x)

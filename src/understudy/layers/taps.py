@@ -6,15 +6,14 @@ import abc
 
 from torch import Tensor
 
-from understudy.transforms.stages import Product
+from understudy.transforms.orders import FORMED
+from understudy.transforms.stages import Product, State
 
 from .execution import AUTO
 from .geometry import DenseConv, Geometry
 from .layer import Layer
 from .pace import formed_work, is_whole_quicker, pace_of
 from .steps import Convolve, Steps, Tapped
-
-_WHOLE = "whole"
 
 
 class TappedConv(Layer):
@@ -40,10 +39,14 @@ class TappedConv(Layer):
         whole = formed_work(self.in_channels, self.out_channels, geometry.area)
         if not is_whole_quicker(pace_of([whole], positions), self.pace(positions)):
             return super()._all_steps(x)
-        (kernel,) = self._kept.made(self, _WHOLE, lambda: (Product(self.matrix()),))
+        (kernel,) = self._whole()
         assert isinstance(kernel, Product)
         shape = self.out_channels, self.in_channels, *geometry.kernel
         return (Convolve(geometry, kernel.weight.reshape(shape), self.bias, positions),)
+
+    def _whole(self) -> State:
+        """The whole kernel as a matrix, in inference made once."""
+        return self._kept.made(self, FORMED, lambda: (Product(self.matrix()),))
 
     def _taps(self, positions: int) -> Tapped:
         return Tapped(self.depthwise, positions)

@@ -210,16 +210,16 @@ class Permute(NamedTuple):
         is_real = not (torch.is_grad_enabled() or is_captured())
         if is_real and self.axes == (1, 0) and 1 not in self.sizes and x.is_cpu and len(x) >= _SHUFFLED:
             if self.sizes[0] not in _EASILY_SHUFFLED and x.numel() > _CACHED:
-                return x.gather(1, self._places.expand(len(x), -1))
+                return x.gather(1, self._places(x.device).expand(len(x), -1))
             images = x.reshape(1, 1, -1, math.prod(self.sizes)).permute(0, 3, 1, 2)
             return torch.channel_shuffle(images, self.sizes[0]).permute(0, 2, 3, 1).reshape(len(x), -1)
         moved = x.reshape(-1, *self.sizes).permute(0, *(1 + axis for axis in self.axes))
         return moved.reshape(-1, math.prod(self.sizes))
 
-    @property
-    def _places(self) -> Tensor:
+    def _places(self, device: torch.device) -> Tensor:
         """Where each channel comes from."""
-        return torch.arange(math.prod(self.sizes)).reshape(self.sizes).permute(self.axes).flatten()
+        channels = torch.arange(math.prod(self.sizes), device=device)
+        return channels.reshape(self.sizes).permute(self.axes).flatten()
 
     def columns(self, x: Tensor) -> Tensor:
         """The channels are the axis before the last."""

@@ -278,7 +278,7 @@ def test_a_bias_is_read_as_it_lies(kind: str) -> None:
     x = inputs(layer, 2, 4)[1]
     for bias in (torch.ones(1).expand(OUT), torch.arange(2.0 * OUT)[::2]):
         held = layer.pointwise if isinstance(layer, SeparableConv) else layer
-        held.bias = nn.Parameter(bias)  # type: ignore[assignment]
+        held.bias = nn.Parameter(bias)
         with torch.inference_mode():
             made = layer(x)
         torch.testing.assert_close(made, layer(x).detach(), atol=1e-4, rtol=1e-4)

@@ -154,8 +154,8 @@ class Kept:
 
     def steps(self, layer: nn.Module, x: Tensor, make: Callable[[Tensor], Steps]) -> Steps | None:
         """What a call on inputs like `x` does, function by function; None: nothing may be kept."""
-        record = None if _is_cast_anywhere() else self._now(layer)
-        if record is None:
+        record = self._now(layer)
+        if record is None or _is_cast_anywhere():
             return None
         try:
             return record.steps[x.shape]

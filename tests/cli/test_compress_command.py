@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -132,6 +133,13 @@ def executed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
+# What is told while a network is looked at, before a budget may turn out to be too small.
+STAGES = {
+    *("looking at the inputs of the layers", "looking at what their outputs are worth"),
+    *("trying an error of each layer", "planning", "testing the original"),
+}
+
+
 def test_one_student_and_all_that_is_to_know_of_it(
     run: Run, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +147,9 @@ def test_one_student_and_all_that_is_to_know_of_it(
     monkeypatch.setenv("COLUMNS", "60")
     done = run("compress", "wrn_10_1", "--weights", weights, "--ratio", 0.5, "--data", "digits", "--out", out)
     assert done.code == 0, done.err
+    told = done.err.splitlines()
+    assert len(told) == len(set(told)), "a line for every stage, once"
+    assert told.index("looking at the inputs of the layers") < told.index("fitting layer after layer")
     assert "low_rank-50" in done.out
     assert f" {Compressed.load(out).students[0].costs.params:,} " in done.out  # no number is cut
     assert "accuracy %" in done.out
@@ -421,7 +432,10 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         **changes,
     }
     flags = [part for name, value in arguments.items() if value and name != "model" for part in (name, value)]
-    assert_refused(run("compress", str(arguments["model"]), *flags), *words)
+    done = run("compress", str(arguments["model"]), *flags)
+    *stages, said = done.err.splitlines(keepends=True)
+    assert {*map(str.strip, stages)} <= STAGES
+    assert_refused(dataclasses.replace(done, err=said), *words)
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"mine.py", "taken"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,19 @@ from understudy.train.checkpoint import Progress as Position
 _STAGES, _ONCE = 4, 3  # that are told of every student, and of the original
 
 
+def _lines(report: Callable[[str], None]) -> Callable[..., None]:
+    """A line for every stage as it begins; of epochs training tells by itself."""
+    told = ""
+
+    def watch(what: str, *_: int) -> None:
+        nonlocal told
+        if what != told:
+            report(what)
+        told = what
+
+    return watch
+
+
 @contextmanager
 def compression_bars(cells: int, epochs: int) -> Iterator[tuple[Any, Any, Any]]:
     """What hears words, every stage and every step of training: bars on a terminal, lines elsewhere."""
@@ -24,7 +37,7 @@ def compression_bars(cells: int, epochs: int) -> Iterator[tuple[Any, Any, Any]]:
         console.print(escape(line), highlight=False, soft_wrap=True)
 
     if not console.is_terminal:
-        yield report, lambda *_: None, lambda *_: None
+        yield report, _lines(report), lambda *_: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:

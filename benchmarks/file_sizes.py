@@ -3,8 +3,8 @@
     python benchmarks/file_sizes.py [--write]
 
 Networks with fresh weights, and norms whose numbers differ as those of trained ones do: equal constants are
-held once. A transform that a budget is too small for is left out. `--write` saves results/file_sizes.json and
-fills the table of docs/deployment.md.
+held once. Every ONNX file is run by OpenVINO as well, beside PyTorch. A transform that a budget is too small
+for is left out. `--write` saves results/file_sizes.json and fills the table of docs/deployment.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import understudy as us
 from marks import between_marks
 from measure import RESULTS, write
 from understudy.deploy import formats
-from understudy.deploy.graph import capture, ready
+from understudy.deploy.export import output_error
+from understudy.deploy.graph import capture, outputs, ready
+from understudy.deploy.runtimes import opened
 from understudy.experiments import every_transform
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -72,6 +74,9 @@ def measured() -> list[dict[str, Any]]:
                     formats.write(graph, path, kind, name)  # type: ignore[arg-type]
                     files = formats.written(path)
                     one[kind] = sum(file.stat().st_size for file in files)
+                x = torch.randn(EXAMPLE)
+                read = opened(Path(folder) / "student.onnx", "openvino")(x)
+                one["error_of_onnx_in_openvino"] = output_error(read, outputs(student, x))
             found.append(one)
             print(one, flush=True)
     return found

@@ -229,6 +229,21 @@ def test_other_processors_and_builds_lay_nothing_out(monkeypatch: pytest.MonkeyP
         packing._operations.cache_clear()
 
 
+@pytest.mark.parametrize("name", ["low_rank", "shuffle"])
+def test_the_whole_kernel_and_the_formed_map_between_channels_are_kept_apart(name: str) -> None:
+    layer = layers(name)["separable"]
+    assert isinstance(layer, SeparableConv)
+    x = inputs(layer, 2, 4)[1]
+    for execution in (Execution(), Execution(order="formed"), Execution()):
+        layer.pointwise._execution = execution  # and nothing is dropped
+        for part in (x, x[:1], x[:, :, 1:]):
+            if layer._kept._record is not None:
+                layer._kept._record.steps.clear()
+            with torch.inference_mode():
+                made = layer(part)
+            torch.testing.assert_close(made, layer(part).detach(), atol=1e-4, rtol=1e-4)
+
+
 @needs_packing
 def test_a_hook_on_the_taps_is_called_whenever_it_comes() -> None:
     layer = in_parts("separable")

@@ -6,7 +6,6 @@ import abc
 
 from torch import Tensor
 
-from understudy.transforms.orders import FORMED
 from understudy.transforms.stages import Product, State
 
 from .execution import AUTO
@@ -14,6 +13,8 @@ from .geometry import DenseConv, Geometry
 from .layer import Layer
 from .pace import formed_work, is_whole_quicker, pace_of
 from .steps import Convolve, Steps, Tapped
+
+_WHOLE = "whole"  # not "formed": that is the map from channel to channel without the taps
 
 
 class TappedConv(Layer):
@@ -46,7 +47,7 @@ class TappedConv(Layer):
 
     def _whole(self) -> State:
         """The whole kernel as a matrix, in inference made once."""
-        return self._kept.made(self, FORMED, lambda: (Product(self.matrix()),))
+        return self._kept.made(self, _WHOLE, lambda: (Product(self.matrix()),))
 
     def _taps(self, positions: int) -> Tapped:
         return Tapped(self.depthwise, positions)

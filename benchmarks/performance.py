@@ -35,7 +35,7 @@ GROWTH = ROOT / "docs" / "performance_growth.svg"
 _GROWING, _BATCH = "tokens", 32
 SET_BESIDE = ("ms", "calls_ms", "roof_ms")  # each with the dense network's time over it
 _MORE_THAN_IDEAL = (
-    "Layers of tokens that convolve where the dense layer multiplies, because [products\n"
+    "Layers of tokens run by oneDNN where the dense layer is run by MKL, because [products\n"
     "lag](deployment.md#how-a-stand-in-runs) on this processor, are better than ideal."
 )
 _NOTHING = "No result is committed yet.\n"

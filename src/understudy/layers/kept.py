@@ -24,25 +24,19 @@ from understudy.transforms.stages import Product, State
 from .steps import Steps, Weighted
 
 _SHAPES = 32  # of inputs, whose steps are kept at a time
-# Bytes of a tensor that are looked at together at every call: looking at sixteen takes as long.
-_LOOKED_AT = 256
-# How many bytes a tensor has for its end to be looked at too, and for its middle.
-_LONG, _LONGER = 512, 65536
+_LOOKED_AT = 256  # bytes at either end of a tensor, at every call: looking at sixteen takes as long
 _is_cast_anywhere = torch._C._is_any_autocast_enabled
 
 _Window = ctypes.Array[ctypes.c_char]  # onto some bytes of a tensor's memory
 
 
 def _windows(tensor: Tensor) -> list[_Window]:
-    """Windows onto the memory of a tensor, which must outlive them; none where it lies on a device."""
+    """Windows onto both ends of a tensor's memory, which must outlive them; none on other devices."""
     if not tensor.is_cpu or not tensor.numel():
         return []
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     size = tensor.itemsize * (1 + sum((count - 1) * step for count, step in steps))
-    last = max(0, size - _LOOKED_AT)
-    places = [0]
-    if size >= _LONG:
-        places = [0, last] if size < _LONGER else [0, last // 3, 2 * last // 3, last]
+    places = [0] if size <= _LOOKED_AT else [0, size - _LOOKED_AT]
     kind = ctypes.c_char * min(_LOOKED_AT, size)
     return [kind.from_address(tensor.data_ptr() + place) for place in places]
 

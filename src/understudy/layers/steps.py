@@ -178,7 +178,7 @@ class Shift(Weighted):
 
     def __call__(self, x: Tensor) -> Tensor:
         """x + bias."""
-        return x + self.bias
+        return x + self.bias.to(x.dtype)
 
     def packed(self, packs: Packs) -> Step:  # noqa: ARG002
         """There is nothing to lay out."""
@@ -219,7 +219,7 @@ class AtVectors(Weighted):
             rows = x.reshape(-1, x.shape[-1])
             for step in steps:
                 rows = step(rows)
-            return rows.view(*x.shape[:-1], width)
+            return rows.reshape(*x.shape[:-1], width)
 
         return run
 
@@ -250,7 +250,7 @@ class AtPixels(Weighted):
             rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
             for step in steps:
                 rows = step(rows)
-            return rows.view(batch, height, wide, width).permute(0, 3, 1, 2)
+            return rows.reshape(batch, height, wide, width).permute(0, 3, 1, 2)
 
         return run
 
